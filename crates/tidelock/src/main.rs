@@ -1,0 +1,2 @@
+//! The Tidelock server binary.
+fn main() {}
