@@ -477,6 +477,7 @@ impl ApiErrorCode {
     }
 
     #[expect(clippy::too_many_lines, reason = "one line for each row of the table")]
+    #[rustfmt::skip]
     const fn row(self) -> (u16, u16, &'static str) {
         match self {
             Self::AccountResourcesExceeded => (400, 10002, "resource limits exceeded for account"),
@@ -493,64 +494,24 @@ impl ApiErrorCode {
             Self::ConsumerNameExist => (400, 10013, "consumer name already in use"),
             Self::ConsumerNotFound => (404, 10014, "consumer not found"),
             Self::SnapshotDeliverSubjectInvalid => (400, 10015, "deliver subject not valid"),
-            Self::ConsumerDurableNameNotInSubject => (
-                400,
-                10016,
-                "consumer expected to be durable but no durable name set in subject",
-            ),
-            Self::ConsumerDurableNameNotMatchSubject => (
-                400,
-                10017,
-                "consumer name in subject does not match durable name in request",
-            ),
-            Self::ConsumerDurableNameNotSet => (
-                400,
-                10018,
-                "consumer expected to be durable but a durable name was not set",
-            ),
-            Self::ConsumerEphemeralWithDurableInSubject => (
-                400,
-                10019,
-                "consumer expected to be ephemeral but detected a durable name set in subject",
-            ),
-            Self::ConsumerEphemeralWithDurableName => (
-                400,
-                10020,
-                "consumer expected to be ephemeral but a durable name was set in request",
-            ),
-            Self::StreamExternalApiOverlap => (
-                400,
-                10021,
-                "stream external api prefix {prefix} must not overlap with {subject}",
-            ),
-            Self::StreamExternalDelPrefixOverlaps => (
-                400,
-                10022,
-                "stream external delivery prefix {prefix} overlaps with stream subject {subject}",
-            ),
+            Self::ConsumerDurableNameNotInSubject => (400, 10016, "consumer expected to be durable but no durable name set in subject"),
+            Self::ConsumerDurableNameNotMatchSubject => (400, 10017, "consumer name in subject does not match durable name in request"),
+            Self::ConsumerDurableNameNotSet => (400, 10018, "consumer expected to be durable but a durable name was not set"),
+            Self::ConsumerEphemeralWithDurableInSubject => (400, 10019, "consumer expected to be ephemeral but detected a durable name set in subject"),
+            Self::ConsumerEphemeralWithDurableName => (400, 10020, "consumer expected to be ephemeral but a durable name was set in request"),
+            Self::StreamExternalApiOverlap => (400, 10021, "stream external api prefix {prefix} must not overlap with {subject}"),
+            Self::StreamExternalDelPrefixOverlaps => (400, 10022, "stream external delivery prefix {prefix} overlaps with stream subject {subject}"),
             Self::InsufficientResources => (503, 10023, "insufficient resources"),
-            Self::StreamInvalidExternalDeliverySubj => (
-                400,
-                10024,
-                "stream external delivery prefix {prefix} must not contain wildcards",
-            ),
+            Self::StreamInvalidExternalDeliverySubj => (400, 10024, "stream external delivery prefix {prefix} must not contain wildcards"),
             Self::InvalidJSON => (400, 10025, "invalid JSON: {err}"),
             Self::MaximumConsumersLimit => (400, 10026, "maximum consumers limit reached"),
             Self::MaximumStreamsLimit => (400, 10027, "maximum number of streams reached"),
             Self::MemoryResourcesExceeded => (500, 10028, "insufficient memory resources available"),
             Self::MirrorConsumerSetupFailed => (500, 10029, "{err}"),
-            Self::MirrorMaxMessageSizeTooBig => {
-                (400, 10030, "stream mirror must have max message size >= source")
-            }
+            Self::MirrorMaxMessageSizeTooBig => (400, 10030, "stream mirror must have max message size >= source"),
             Self::MirrorWithSources => (400, 10031, "stream mirrors can not also contain other sources"),
-            Self::MirrorWithStartSeqAndTime => (
-                400,
-                10032,
-                "stream mirrors can not have both start seq and start time configured",
-            ),
-            Self::MirrorWithSubjectFilters => {
-                (400, 10033, "stream mirrors can not contain filtered subjects")
-            }
+            Self::MirrorWithStartSeqAndTime => (400, 10032, "stream mirrors can not have both start seq and start time configured"),
+            Self::MirrorWithSubjectFilters => (400, 10033, "stream mirrors can not contain filtered subjects"),
             Self::MirrorWithSubjects => (400, 10034, "stream mirrors can not contain subjects"),
             Self::NoAccount => (503, 10035, "account not found"),
             Self::ClusterUnSupportFeature => (503, 10036, "not currently supported in clustered mode"),
@@ -559,17 +520,11 @@ impl ApiErrorCode {
             Self::NotEnabledForAccount => (503, 10039, "JetStream not enabled for account"),
             Self::ClusterPeerNotMember => (400, 10040, "peer not a member"),
             Self::RaftGeneral => (500, 10041, "{err}"),
-            Self::RestoreSubscribeFailed => (
-                500,
-                10042,
-                "JetStream unable to subscribe to restore snapshot {subject}: {err}",
-            ),
+            Self::RestoreSubscribeFailed => (500, 10042, "JetStream unable to subscribe to restore snapshot {subject}: {err}"),
             Self::SequenceNotFound => (400, 10043, "sequence {seq} not found"),
             Self::ClusterServerNotMember => (400, 10044, "server is not a member of the cluster"),
             Self::SourceConsumerSetupFailed => (500, 10045, "{err}"),
-            Self::SourceMaxMessageSizeTooBig => {
-                (400, 10046, "stream source must have max message size >= target")
-            }
+            Self::SourceMaxMessageSizeTooBig => (400, 10046, "stream source must have max message size >= target"),
             Self::StorageResourcesExceeded => (500, 10047, "insufficient storage resources available"),
             Self::StreamAssignment => (500, 10048, "{err}"),
             Self::StreamCreate => (500, 10049, "{err}"),
@@ -581,11 +536,7 @@ impl ApiErrorCode {
             Self::StreamMirrorNotUpdatable => (400, 10055, "stream mirror configuration can not be updated"),
             Self::StreamMismatch => (400, 10056, "stream name in subject does not match request"),
             Self::StreamMsgDeleteFailedF => (500, 10057, "{err}"),
-            Self::StreamNameExist => (
-                400,
-                10058,
-                "stream name already in use with a different configuration",
-            ),
+            Self::StreamNameExist => (400, 10058, "stream name already in use with a different configuration"),
             Self::StreamNotFound => (404, 10059, "stream not found"),
             Self::StreamNotMatch => (400, 10060, "expected stream does not match"),
             Self::StreamReplicasNotUpdatable => (400, 10061, "Replicas configuration can not be updated"),
@@ -600,12 +551,8 @@ impl ApiErrorCode {
             Self::StreamWrongLastMsgID => (400, 10070, "wrong last msg ID: {id}"),
             Self::StreamWrongLastSequence => (400, 10071, "wrong last sequence: {seq}"),
             Self::TempStorageFailed => (500, 10072, "JetStream unable to open temp storage for restore"),
-            Self::TemplateNameNotMatchSubject => {
-                (400, 10073, "template name in subject does not match request")
-            }
-            Self::StreamReplicasNotSupported => {
-                (500, 10074, "replicas > 1 not supported in non-clustered mode")
-            }
+            Self::TemplateNameNotMatchSubject => (400, 10073, "template name in subject does not match request"),
+            Self::StreamReplicasNotSupported => (500, 10074, "replicas > 1 not supported in non-clustered mode"),
             Self::PeerRemap => (503, 10075, "peer remap failed"),
             Self::NotEnabled => (503, 10076, "JetStream not enabled"),
             Self::StreamStoreFailedF => (503, 10077, "{err}"),
@@ -613,218 +560,88 @@ impl ApiErrorCode {
             Self::ConsumerDeliverToWildcards => (400, 10079, "consumer deliver subject has wildcards"),
             Self::ConsumerPushMaxWaiting => (400, 10080, "consumer in push mode can not set max waiting"),
             Self::ConsumerDeliverCycle => (400, 10081, "consumer deliver subject forms a cycle"),
-            Self::ConsumerMaxPendingAckPolicyRequired => {
-                (400, 10082, "consumer requires ack policy for max ack pending")
-            }
+            Self::ConsumerMaxPendingAckPolicyRequired => (400, 10082, "consumer requires ack policy for max ack pending"),
             Self::ConsumerSmallHeartbeat => (400, 10083, "consumer idle heartbeat needs to be >= 100ms"),
-            Self::ConsumerPullRequiresAck => (
-                400,
-                10084,
-                "consumer in pull mode requires explicit ack policy on workqueue stream",
-            ),
+            Self::ConsumerPullRequiresAck => (400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream"),
             Self::ConsumerPullNotDurable => (400, 10085, "consumer in pull mode requires a durable name"),
-            Self::ConsumerPullWithRateLimit => {
-                (400, 10086, "consumer in pull mode can not have rate limit set")
-            }
+            Self::ConsumerPullWithRateLimit => (400, 10086, "consumer in pull mode can not have rate limit set"),
             Self::ConsumerMaxWaitingNegative => (400, 10087, "consumer max waiting needs to be positive"),
-            Self::ConsumerHBRequiresPush => (
-                400,
-                10088,
-                "consumer idle heartbeat requires a push based consumer",
-            ),
-            Self::ConsumerFCRequiresPush => {
-                (400, 10089, "consumer flow control requires a push based consumer")
-            }
-            Self::ConsumerDirectRequiresPush => {
-                (400, 10090, "consumer direct requires a push based consumer")
-            }
-            Self::ConsumerDirectRequiresEphemeral => {
-                (400, 10091, "consumer direct requires an ephemeral consumer")
-            }
+            Self::ConsumerHBRequiresPush => (400, 10088, "consumer idle heartbeat requires a push based consumer"),
+            Self::ConsumerFCRequiresPush => (400, 10089, "consumer flow control requires a push based consumer"),
+            Self::ConsumerDirectRequiresPush => (400, 10090, "consumer direct requires a push based consumer"),
+            Self::ConsumerDirectRequiresEphemeral => (400, 10091, "consumer direct requires an ephemeral consumer"),
             Self::ConsumerOnMapped => (400, 10092, "consumer direct on a mapped consumer"),
-            Self::ConsumerFilterNotSubset => (
-                400,
-                10093,
-                "consumer filter subject is not a valid subset of the interest subjects",
-            ),
+            Self::ConsumerFilterNotSubset => (400, 10093, "consumer filter subject is not a valid subset of the interest subjects"),
             Self::ConsumerInvalidPolicy => (400, 10094, "{err}"),
-            Self::ConsumerInvalidSampling => (
-                400,
-                10095,
-                "failed to parse consumer sampling configuration: {err}",
-            ),
+            Self::ConsumerInvalidSampling => (400, 10095, "failed to parse consumer sampling configuration: {err}"),
             Self::StreamInvalid => (500, 10096, "stream not valid"),
             Self::StreamHeaderExceedsMaximum => (400, 10097, "header size exceeds maximum allowed of 64k"),
             Self::ConsumerWQRequiresExplicitAck => (400, 10098, "workqueue stream requires explicit ack"),
-            Self::ConsumerWQMultipleUnfiltered => (
-                400,
-                10099,
-                "multiple non-filtered consumers not allowed on workqueue stream",
-            ),
-            Self::ConsumerWQConsumerNotUnique => {
-                (400, 10100, "filtered consumer not unique on workqueue stream")
-            }
-            Self::ConsumerWQConsumerNotDeliverAll => {
-                (400, 10101, "consumer must be deliver all on workqueue stream")
-            }
+            Self::ConsumerWQMultipleUnfiltered => (400, 10099, "multiple non-filtered consumers not allowed on workqueue stream"),
+            Self::ConsumerWQConsumerNotUnique => (400, 10100, "filtered consumer not unique on workqueue stream"),
+            Self::ConsumerWQConsumerNotDeliverAll => (400, 10101, "consumer must be deliver all on workqueue stream"),
             Self::ConsumerNameTooLong => (400, 10102, "consumer name is too long, maximum allowed is {max}"),
             Self::ConsumerBadDurableName => (400, 10103, "durable name can not contain '.', '*', '>'"),
             Self::ConsumerStoreFailed => (500, 10104, "error creating store for consumer: {err}"),
             Self::ConsumerExistingActive => (400, 10105, "consumer already exists and is still active"),
-            Self::ConsumerReplacementWithDifferentName => {
-                (400, 10106, "consumer replacement durable config not the same")
-            }
-            Self::ConsumerDescriptionTooLong => (
-                400,
-                10107,
-                "consumer description is too long, maximum allowed is {max}",
-            ),
-            Self::ConsumerWithFlowControlNeedsHeartbeats => {
-                (400, 10108, "consumer with flow control also needs heartbeats")
-            }
+            Self::ConsumerReplacementWithDifferentName => (400, 10106, "consumer replacement durable config not the same"),
+            Self::ConsumerDescriptionTooLong => (400, 10107, "consumer description is too long, maximum allowed is {max}"),
+            Self::ConsumerWithFlowControlNeedsHeartbeats => (400, 10108, "consumer with flow control also needs heartbeats"),
             Self::StreamSealed => (400, 10109, "invalid operation on sealed stream"),
             Self::StreamPurgeFailedF => (500, 10110, "{err}"),
             Self::StreamRollupFailedF => (500, 10111, "{err}"),
             Self::ConsumerInvalidDeliverSubject => (400, 10112, "invalid push consumer deliver subject"),
-            Self::StreamMaxBytesRequired => (
-                400,
-                10113,
-                "account requires a stream config to have max bytes set",
-            ),
-            Self::ConsumerMaxRequestBatchNegative => {
-                (400, 10114, "consumer max request batch needs to be > 0")
-            }
-            Self::ConsumerMaxRequestExpiresTooSmall => {
-                (400, 10115, "consumer max request expires needs to be >= 1ms")
-            }
-            Self::ConsumerMaxDeliverBackoff => (
-                400,
-                10116,
-                "max deliver is required to be > length of backoff values",
-            ),
+            Self::StreamMaxBytesRequired => (400, 10113, "account requires a stream config to have max bytes set"),
+            Self::ConsumerMaxRequestBatchNegative => (400, 10114, "consumer max request batch needs to be > 0"),
+            Self::ConsumerMaxRequestExpiresTooSmall => (400, 10115, "consumer max request expires needs to be >= 1ms"),
+            Self::ConsumerMaxDeliverBackoff => (400, 10116, "max deliver is required to be > length of backoff values"),
             Self::StreamInfoMaxSubjects => (500, 10117, "subject details would exceed maximum allowed"),
             Self::StreamOffline => (500, 10118, "stream is offline"),
             Self::ConsumerOffline => (500, 10119, "consumer is offline"),
-            Self::NoLimits => (
-                400,
-                10120,
-                "no JetStream default or applicable tiered limit present",
-            ),
-            Self::ConsumerMaxPendingAckExcess => (
-                400,
-                10121,
-                "consumer max ack pending exceeds system limit of {limit}",
-            ),
-            Self::StreamMaxStreamBytesExceeded => (
-                400,
-                10122,
-                "stream max bytes exceeds account limit max stream bytes",
-            ),
+            Self::NoLimits => (400, 10120, "no JetStream default or applicable tiered limit present"),
+            Self::ConsumerMaxPendingAckExcess => (400, 10121, "consumer max ack pending exceeds system limit of {limit}"),
+            Self::StreamMaxStreamBytesExceeded => (400, 10122, "stream max bytes exceeds account limit max stream bytes"),
             Self::StreamMoveAndScale => (400, 10123, "can not move and scale a stream in a single update"),
             Self::StreamMoveInProgress => (400, 10124, "stream move already in progress"),
-            Self::ConsumerMaxRequestBatchExceededF => (
-                400,
-                10125,
-                "consumer max request batch exceeds server limit of {limit}",
-            ),
-            Self::ConsumerReplicasExceedsStream => {
-                (400, 10126, "consumer config replica count exceeds parent stream")
-            }
-            Self::ConsumerNameContainsPathSeparators => {
-                (400, 10127, "Consumer name can not contain path separators")
-            }
-            Self::StreamNameContainsPathSeparators => {
-                (400, 10128, "Stream name can not contain path separators")
-            }
+            Self::ConsumerMaxRequestBatchExceededF => (400, 10125, "consumer max request batch exceeds server limit of {limit}"),
+            Self::ConsumerReplicasExceedsStream => (400, 10126, "consumer config replica count exceeds parent stream"),
+            Self::ConsumerNameContainsPathSeparators => (400, 10127, "Consumer name can not contain path separators"),
+            Self::StreamNameContainsPathSeparators => (400, 10128, "Stream name can not contain path separators"),
             Self::StreamReconfigureNotInProgress => (400, 10129, "stream reconfiguration not in progress"),
             Self::StreamNameExistRestoreFailed => (400, 10130, "stream name already in use, cannot restore"),
-            Self::ConsumerCreateFilterSubjectMismatch => (
-                400,
-                10131,
-                "Consumer create request did not match filtered subject from create subject",
-            ),
-            Self::ConsumerCreateDurableAndNameMismatch => (
-                400,
-                10132,
-                "Consumer Durable and Name have to be equal if both are provided",
-            ),
+            Self::ConsumerCreateFilterSubjectMismatch => (400, 10131, "Consumer create request did not match filtered subject from create subject"),
+            Self::ConsumerCreateDurableAndNameMismatch => (400, 10132, "Consumer Durable and Name have to be equal if both are provided"),
             Self::ReplicasCountCannotBeNegative => (400, 10133, "replicas count cannot be negative"),
-            Self::ConsumerReplicasShouldMatchStream => (
-                400,
-                10134,
-                "consumer config replicas must match interest retention stream's replicas",
-            ),
+            Self::ConsumerReplicasShouldMatchStream => (400, 10134, "consumer config replicas must match interest retention stream's replicas"),
             Self::ConsumerMetadataLength => (400, 10135, "consumer metadata exceeds maximum size of {limit}"),
-            Self::ConsumerDuplicateFilterSubjects => (
-                400,
-                10136,
-                "consumer cannot have both FilterSubject and FilterSubjects specified",
-            ),
-            Self::ConsumerMultipleFiltersNotAllowed => (
-                400,
-                10137,
-                "consumer with multiple subject filters cannot use subject based API",
-            ),
-            Self::ConsumerOverlappingSubjectFilters => {
-                (400, 10138, "consumer subject filters cannot overlap")
-            }
+            Self::ConsumerDuplicateFilterSubjects => (400, 10136, "consumer cannot have both FilterSubject and FilterSubjects specified"),
+            Self::ConsumerMultipleFiltersNotAllowed => (400, 10137, "consumer with multiple subject filters cannot use subject based API"),
+            Self::ConsumerOverlappingSubjectFilters => (400, 10138, "consumer subject filters cannot overlap"),
             Self::ConsumerEmptyFilter => (400, 10139, "consumer filter in FilterSubjects cannot be empty"),
             Self::SourceDuplicateDetected => (400, 10140, "duplicate source configuration detected"),
             Self::SourceInvalidStreamName => (400, 10141, "sourced stream name is invalid"),
             Self::MirrorInvalidStreamName => (400, 10142, "mirrored stream name is invalid"),
-            Self::MirrorWithFirstSeq => (
-                400,
-                10143,
-                "stream mirrors can not have first sequence configured",
-            ),
-            Self::SourceMultipleFiltersNotAllowed => (
-                400,
-                10144,
-                "source with multiple subject transforms cannot also have a single subject filter",
-            ),
+            Self::MirrorWithFirstSeq => (400, 10143, "stream mirrors can not have first sequence configured"),
+            Self::SourceMultipleFiltersNotAllowed => (400, 10144, "source with multiple subject transforms cannot also have a single subject filter"),
             Self::SourceInvalidSubjectFilter => (400, 10145, "source transform source: {err}"),
             Self::SourceInvalidTransformDestination => (400, 10146, "source transform: {err}"),
             Self::SourceOverlappingSubjectFilters => (400, 10147, "source filters can not overlap"),
             Self::ConsumerAlreadyExists => (400, 10148, "consumer already exists"),
             Self::ConsumerDoesNotExist => (400, 10149, "consumer does not exist"),
-            Self::MirrorMultipleFiltersNotAllowed => (
-                400,
-                10150,
-                "mirror with multiple subject transforms cannot also have a single subject filter",
-            ),
+            Self::MirrorMultipleFiltersNotAllowed => (400, 10150, "mirror with multiple subject transforms cannot also have a single subject filter"),
             Self::MirrorInvalidSubjectFilter => (400, 10151, "mirror transform source: {err}"),
             Self::MirrorOverlappingSubjectFilters => (400, 10152, "mirror subject filters can not overlap"),
-            Self::ConsumerInactiveThresholdExcess => (
-                400,
-                10153,
-                "consumer inactive threshold exceeds system limit of {limit}",
-            ),
+            Self::ConsumerInactiveThresholdExcess => (400, 10153, "consumer inactive threshold exceeds system limit of {limit}"),
             Self::MirrorInvalidTransformDestination => (400, 10154, "mirror transform: {err}"),
             Self::StreamTransformInvalidSource => (400, 10155, "stream transform source: {err}"),
             Self::StreamTransformInvalidDestination => (400, 10156, "stream transform: {err}"),
             Self::Pedantic => (400, 10157, "pedantic mode: {err}"),
             Self::StreamDuplicateMessageConflict => (409, 10158, "duplicate message id is in process"),
-            Self::ConsumerPriorityPolicyWithoutGroup => (
-                400,
-                10159,
-                "Setting PriorityPolicy requires at least one PriorityGroup to be set",
-            ),
-            Self::ConsumerInvalidPriorityGroup => (
-                400,
-                10160,
-                "Provided priority group does not exist for this consumer",
-            ),
+            Self::ConsumerPriorityPolicyWithoutGroup => (400, 10159, "Setting PriorityPolicy requires at least one PriorityGroup to be set"),
+            Self::ConsumerInvalidPriorityGroup => (400, 10160, "Provided priority group does not exist for this consumer"),
             Self::ConsumerEmptyGroupName => (400, 10161, "Group name cannot be an empty string"),
-            Self::ConsumerInvalidGroupName => (
-                400,
-                10162,
-                "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters",
-            ),
-            Self::StreamExpectedLastSeqPerSubjectNotReady => (
-                503,
-                10163,
-                "expected last sequence per subject temporarily unavailable",
-            ),
+            Self::ConsumerInvalidGroupName => (400, 10162, "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters"),
+            Self::StreamExpectedLastSeqPerSubjectNotReady => (503, 10163, "expected last sequence per subject temporarily unavailable"),
             Self::StreamWrongLastSequenceConstant => (400, 10164, "wrong last sequence"),
             Self::MessageTTLInvalid => (400, 10165, "invalid per-message TTL"),
             Self::MessageTTLDisabled => (400, 10166, "per-message TTL is disabled"),
@@ -838,12 +655,8 @@ impl ApiErrorCode {
             Self::AtomicPublishDisabled => (400, 10174, "atomic publish is disabled"),
             Self::AtomicPublishMissingSeq => (400, 10175, "atomic publish sequence is missing"),
             Self::AtomicPublishIncompleteBatch => (400, 10176, "atomic publish batch is incomplete"),
-            Self::AtomicPublishUnsupportedHeaderBatch => {
-                (400, 10177, "atomic publish unsupported header used: {header}")
-            }
-            Self::ConsumerPushWithPriorityGroup => {
-                (400, 10178, "priority groups can not be used with push consumers")
-            }
+            Self::AtomicPublishUnsupportedHeaderBatch => (400, 10177, "atomic publish unsupported header used: {header}"),
+            Self::ConsumerPushWithPriorityGroup => (400, 10178, "priority groups can not be used with push consumers"),
             Self::AtomicPublishInvalidBatchID => (400, 10179, "atomic publish batch ID is invalid"),
             Self::StreamMinLastSeq => (412, 10180, "min last sequence"),
             Self::ConsumerAckPolicyInvalid => (400, 10181, "consumer ack policy invalid"),
@@ -858,29 +671,15 @@ impl ApiErrorCode {
             Self::MessageSchedulesTargetInvalid => (400, 10190, "message schedules target is invalid"),
             Self::MessageSchedulesTTLInvalid => (400, 10191, "message schedules invalid per-message TTL"),
             Self::MessageSchedulesRollupInvalid => (400, 10192, "message schedules invalid rollup"),
-            Self::StreamExpectedLastSeqPerSubjectInvalid => (
-                400,
-                10193,
-                "missing sequence for expected last sequence per subject",
-            ),
+            Self::StreamExpectedLastSeqPerSubjectInvalid => (400, 10193, "missing sequence for expected last sequence per subject"),
             Self::StreamOfflineReason => (500, 10194, "stream is offline: {err}"),
             Self::ConsumerOfflineReason => (500, 10195, "consumer is offline: {err}"),
-            Self::ConsumerPriorityGroupWithPolicyNone => (
-                400,
-                10196,
-                "consumer can not have priority groups when policy is none",
-            ),
-            Self::ConsumerPinnedTTLWithoutPriorityPolicyNone => {
-                (400, 10197, "PinnedTTL cannot be set when PriorityPolicy is none")
-            }
-            Self::MirrorWithAtomicPublish => {
-                (400, 10198, "stream mirrors can not also use atomic publishing")
-            }
+            Self::ConsumerPriorityGroupWithPolicyNone => (400, 10196, "consumer can not have priority groups when policy is none"),
+            Self::ConsumerPinnedTTLWithoutPriorityPolicyNone => (400, 10197, "PinnedTTL cannot be set when PriorityPolicy is none"),
+            Self::MirrorWithAtomicPublish => (400, 10198, "stream mirrors can not also use atomic publishing"),
             Self::AtomicPublishTooLargeBatch => (400, 10199, "atomic publish batch is too large: {size}"),
             Self::AtomicPublishInvalidBatchCommit => (400, 10200, "atomic publish batch commit is invalid"),
-            Self::AtomicPublishContainsDuplicateMessage => {
-                (400, 10201, "atomic publish batch contains duplicate message id")
-            }
+            Self::AtomicPublishContainsDuplicateMessage => (400, 10201, "atomic publish batch contains duplicate message id"),
             Self::ClusterServerMemberChangeInflight => (400, 10202, "cluster member change is in progress"),
             Self::MessageSchedulesSourceInvalid => (400, 10203, "message schedules source is invalid"),
             Self::ConsumerInvalidReset => (400, 10204, "invalid reset: {err}"),
@@ -893,40 +692,18 @@ impl ApiErrorCode {
             Self::BatchPublishTooManyInflight => (429, 10211, "batch publish too many inflight"),
             Self::MessageSchedulesSchedulerInvalid => (400, 10212, "message schedules invalid scheduler"),
             Self::MirrorDurableConsumerCfgInvalid => (400, 10213, "stream mirror consumer config is invalid"),
-            Self::MirrorConsumerRequiresAckFC => (
-                400,
-                10214,
-                "stream mirror consumer requires flow control ack policy",
-            ),
+            Self::MirrorConsumerRequiresAckFC => (400, 10214, "stream mirror consumer requires flow control ack policy"),
             Self::SourceDurableConsumerCfgInvalid => (400, 10215, "stream source consumer config is invalid"),
-            Self::SourceDurableConsumerDuplicateDetected => {
-                (400, 10216, "duplicate stream source consumer detected")
-            }
-            Self::SourceConsumerRequiresAckFC => (
-                400,
-                10217,
-                "stream source consumer requires flow control ack policy",
-            ),
-            Self::ConsumerAckFCRequiresPush => (
-                400,
-                10218,
-                "flow control ack policy requires a push based consumer",
-            ),
+            Self::SourceDurableConsumerDuplicateDetected => (400, 10216, "duplicate stream source consumer detected"),
+            Self::SourceConsumerRequiresAckFC => (400, 10217, "stream source consumer requires flow control ack policy"),
+            Self::ConsumerAckFCRequiresPush => (400, 10218, "flow control ack policy requires a push based consumer"),
             Self::ConsumerAckFCRequiresFC => (400, 10219, "flow control ack policy requires flow control"),
-            Self::ConsumerAckFCRequiresMaxAckPending => {
-                (400, 10220, "flow control ack policy requires max ack pending")
-            }
-            Self::ConsumerAckFCRequiresNoAckWait => {
-                (400, 10221, "flow control ack policy requires unset ack wait")
-            }
-            Self::ConsumerAckFCRequiresNoMaxDeliver => {
-                (400, 10222, "flow control ack policy requires unset max deliver")
-            }
+            Self::ConsumerAckFCRequiresMaxAckPending => (400, 10220, "flow control ack policy requires max ack pending"),
+            Self::ConsumerAckFCRequiresNoAckWait => (400, 10221, "flow control ack policy requires unset ack wait"),
+            Self::ConsumerAckFCRequiresNoMaxDeliver => (400, 10222, "flow control ack policy requires unset max deliver"),
             Self::MessageSchedulesTimeZoneInvalid => (400, 10223, "message schedules time zone is invalid"),
             Self::ClusterRescue => (400, 10224, "JetStream system rescue not applied: {err}"),
-            Self::ConsumerStreamIdentityMismatchF => {
-                (400, 10225, "consumer's stream identity does not match: {msg}")
-            }
+            Self::ConsumerStreamIdentityMismatchF => (400, 10225, "consumer's stream identity does not match: {msg}"),
             Self::StreamReconfigureInProgress => (400, 10226, "stream reconfiguration already in progress"),
             Self::MessageSourceHdrNotAllowed => (400, 10227, "message stream source header is not allowed"),
         }

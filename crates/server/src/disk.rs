@@ -1,0 +1,251 @@
+//! The [`Disk`] port on the real file system.
+//!
+//! A write whose buffer, length and offset are multiples of 4 KiB goes past the page cache (`O_DIRECT`) where the file
+//! system allows it; anything else, and everything where it does not, is buffered. Handles stay open in a small
+//! cache; a handle whose sync failed is closed and never synced again (a failed fsync is final for its file).
+
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidelock_record::{Disk, FilePath, IoError, IoOp, IoOutput};
+
+/// Alignment that direct I/O asks of buffers, lengths and offsets.
+const DIRECT_ALIGN: usize = 4096;
+/// Most handles kept open.
+const HANDLES_MAX: usize = 512;
+
+/// A folder of the file system as a [`Disk`].
+pub struct FileDisk {
+    root: PathBuf,
+    handles: Mutex<HashMap<(FilePath, Access), Arc<File>>>,
+}
+
+/// How a handle writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Access {
+    Buffered,
+    Direct,
+}
+
+impl FileDisk {
+    /// The folder `root`, made if it is missing.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn open(root: &Path) -> std::io::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        Ok(Self { root: root.to_owned(), handles: Mutex::new(HashMap::new()) })
+    }
+
+    fn path(&self, file: &FilePath) -> PathBuf {
+        self.root.join(file.as_str())
+    }
+
+    fn handle(&self, file: &FilePath, mode: Access) -> Result<Arc<File>, Errno> {
+        let key = (file.clone(), mode);
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = handles.get(&key) {
+            return Ok(Arc::clone(handle));
+        }
+        let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+        if mode == Access::Direct {
+            flags |= OFlags::DIRECT;
+        }
+        let handle = Arc::new(File::from(rustix::fs::open(self.path(file), flags, Mode::empty())?));
+        if handles.len() >= HANDLES_MAX {
+            handles.clear();
+        }
+        handles.insert(key, Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    fn forget(&self, file: &FilePath) {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.remove(&(file.clone(), Access::Buffered));
+        handles.remove(&(file.clone(), Access::Direct));
+    }
+
+    fn write(&self, file: &FilePath, offset: u64, parts: &[Bytes], sync: bool) -> Result<(), Errno> {
+        let direct = offset.is_multiple_of(DIRECT_ALIGN as u64) && parts.iter().all(|part| aligned(part));
+        let handle = if direct { self.handle(file, Access::Direct) } else { Err(Errno::INVAL) };
+        let handle = match handle {
+            Ok(handle) => handle,
+            Err(Errno::INVAL) => self.handle(file, Access::Buffered)?,
+            Err(other) => return Err(other),
+        };
+        write_all(&handle, offset, parts)?;
+        if sync { self.sync_handle(file, &handle) } else { Ok(()) }
+    }
+
+    fn sync_handle(&self, file: &FilePath, handle: &File) -> Result<(), Errno> {
+        rustix::fs::fdatasync(handle).inspect_err(|_| self.forget(file))
+    }
+
+    fn create(&self, file: &FilePath, len: u64) -> Result<(), Errno> {
+        let path = self.path(file);
+        if path.exists() {
+            return Err(Errno::EXIST);
+        }
+        let (temporary, handle) = self.temporary(&path)?;
+        let zeros = Bytes::from(vec![0; 1 << 20]);
+        let mut at = 0;
+        while at < len {
+            let piece = zeros.slice(..usize::try_from((len - at).min(1 << 20)).unwrap_or(1 << 20));
+            write_all(&handle, at, std::slice::from_ref(&piece))?;
+            at += piece.len() as u64;
+        }
+        self.publish(file, &temporary, &handle)
+    }
+
+    fn replace(&self, file: &FilePath, data: &Bytes) -> Result<(), Errno> {
+        let (temporary, handle) = self.temporary(&self.path(file))?;
+        write_all(&handle, 0, std::slice::from_ref(data))?;
+        self.publish(file, &temporary, &handle)
+    }
+
+    /// An empty file beside `path`, to be given its name when it is whole.
+    fn temporary(&self, path: &Path) -> Result<(PathBuf, File), Errno> {
+        let mut temporary = path.to_owned().into_os_string();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
+        std::fs::create_dir_all(path.parent().unwrap_or(&self.root)).map_err(|e| errno(&e))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let fd: OwnedFd = rustix::fs::open(&temporary, flags, Mode::from_raw_mode(0o640))?;
+        Ok((temporary, File::from(fd)))
+    }
+
+    fn publish(&self, file: &FilePath, temporary: &Path, handle: &File) -> Result<(), Errno> {
+        rustix::fs::fsync(handle)?;
+        rustix::fs::rename(temporary, self.path(file))?;
+        self.forget(file);
+        self.sync_folder(file)
+    }
+
+    fn sync_folder(&self, file: &FilePath) -> Result<(), Errno> {
+        let path = self.path(file);
+        let folder = path.parent().unwrap_or(&self.root);
+        let fd = rustix::fs::open(folder, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::fs::fsync(fd)
+    }
+
+    fn read(&self, file: &FilePath, offset: u64, len: usize) -> Result<Bytes, Errno> {
+        let handle = self.handle(file, Access::Buffered)?;
+        let size = handle.metadata().map_err(|e| errno(&e))?.len();
+        let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(len);
+        let mut data = vec![0; there];
+        let mut done = 0;
+        while let Some(rest) = data.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let n = rustix::io::pread(&handle, rest, offset + done as u64)?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        data.truncate(done);
+        Ok(Bytes::from(data))
+    }
+
+    fn rename(&self, from: &FilePath, to: &FilePath) -> Result<(), Errno> {
+        if let Some(folder) = self.path(to).parent() {
+            std::fs::create_dir_all(folder).map_err(|e| errno(&e))?;
+        }
+        rustix::fs::rename(self.path(from), self.path(to))?;
+        self.sync_folder(to)?;
+        self.sync_folder(from)
+    }
+
+    fn list(&self, dir: &FilePath) -> Result<Vec<String>, Errno> {
+        let entries = match std::fs::read_dir(self.path(dir)) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(errno(&e)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|e| errno(&e))?.file_name().to_string_lossy().into_owned();
+            if !name.ends_with(".tmp") {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+impl Disk for FileDisk {
+    fn run(&self, op: &IoOp) -> Result<IoOutput, IoError> {
+        let done = |()| IoOutput::Done;
+        match op {
+            IoOp::Write { file, offset, parts, sync } => self.write(file, *offset, parts, *sync).map(done),
+            IoOp::Read { file, offset, len } => self.read(file, *offset, usize::try_from(*len).unwrap_or(usize::MAX)).map(IoOutput::Data),
+            IoOp::Create { file, len } => self.create(file, *len).map(done),
+            IoOp::Sync { file } => {
+                self.handle(file, Access::Buffered).and_then(|h| self.sync_handle(file, &h)).map(done)
+            }
+            IoOp::Replace { file, data } => self.replace(file, data).map(done),
+            IoOp::Rename { from, to } => {
+                self.forget(from);
+                self.forget(to);
+                self.rename(from, to).map(done)
+            }
+            IoOp::Truncate { file, len } => self
+                .handle(file, Access::Buffered, false)
+                .and_then(|h| rustix::fs::ftruncate(&h, *len))
+                .map(done),
+            IoOp::Remove { file } => {
+                self.forget(file);
+                match rustix::fs::unlink(self.path(file)) {
+                    Ok(()) | Err(Errno::NOENT) => Ok(IoOutput::Done),
+                    Err(e) => Err(e),
+                }
+            }
+            IoOp::List { dir } => self.list(dir).map(IoOutput::Names),
+            IoOp::Size { file } => self
+                .handle(file, Access::Buffered, false)
+                .and_then(|h| h.metadata().map_err(|e| errno(&e)))
+                .map(|m| IoOutput::Size(m.len())),
+        }
+        .map_err(io_error)
+    }
+}
+
+fn aligned(part: &Bytes) -> bool {
+    part.len().is_multiple_of(DIRECT_ALIGN) && (part.as_ptr() as usize).is_multiple_of(DIRECT_ALIGN)
+}
+
+fn write_all(handle: &File, mut offset: u64, parts: &[Bytes]) -> Result<(), Errno> {
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().filter(|p| !p.is_empty()).map(|p| IoSlice::new(p)).collect();
+    let mut rest: &mut [IoSlice<'_>] = &mut slices;
+    while !rest.is_empty() {
+        let batch = rest.get(..rest.len().min(512)).unwrap_or_default();
+        match rustix::io::pwritev(handle, batch, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => {
+                offset += n as u64;
+                IoSlice::advance_slices(&mut rest, n);
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn errno(e: &std::io::Error) -> Errno {
+    Errno::from_io_error(e).unwrap_or(Errno::IO)
+}
+
+fn io_error(e: Errno) -> IoError {
+    match e {
+        Errno::NOENT => IoError::NotFound,
+        Errno::EXIST => IoError::AlreadyExists,
+        Errno::NOSPC | Errno::DQUOT => IoError::NoSpace,
+        other => IoError::Device(other.to_string().into()),
+    }
+}
