@@ -277,3 +277,250 @@ impl SubjectSet {
                 && self.literals.iter().any(|entry| subject::matches(filter, entry)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn owned(entries: &[&str]) -> Vec<String> {
+        entries.iter().map(|entry| (*entry).to_owned()).collect()
+    }
+
+    fn subscribe(allow: Option<&[&str]>, deny: &[&str]) -> Permissions {
+        let rules = SubjectRules {
+            allow: allow.map(owned),
+            deny: owned(deny),
+        };
+        Permissions::new(PermissionsSpec {
+            subscribe: Some(rules),
+            ..PermissionsSpec::default()
+        })
+        .unwrap()
+    }
+
+    fn publish(allow: Option<&[&str]>, deny: &[&str]) -> Permissions {
+        let rules = SubjectRules {
+            allow: allow.map(owned),
+            deny: owned(deny),
+        };
+        Permissions::new(PermissionsSpec {
+            publish: Some(rules),
+            ..PermissionsSpec::default()
+        })
+        .unwrap()
+    }
+
+    /// The answer to `SUB subject [queue]` in one word.
+    fn sub(permissions: &Permissions, line: &str) -> &'static str {
+        let (subject, queue) = match line.split_once(' ') {
+            Some((subject, queue)) => (subject, Some(queue.as_bytes())),
+            None => (line, None),
+        };
+        match permissions.can_subscribe(subject.as_bytes(), queue) {
+            SubscribeCheck::Allowed => "yes",
+            SubscribeCheck::AllowedWithDenyFilter => "filtered",
+            SubscribeCheck::Denied => "no",
+        }
+    }
+
+    #[test]
+    fn nothing_configured_allows_everything() {
+        let free = Permissions::unrestricted();
+        assert!(free.is_unrestricted());
+        assert!(free.can_publish(b"any.thing"));
+        assert_eq!(sub(&free, ">"), "yes");
+        assert_eq!(free.allow_responses(), None);
+    }
+
+    #[test]
+    fn publish_needs_an_allow_entry_and_no_deny_entry() {
+        let permissions = publish(Some(&["a", "b.*", "c.>"]), &["b.x", "c.*.no"]);
+        assert!(!permissions.is_unrestricted());
+        for yes in ["a", "b.y", "c.d", "c.d.e"] {
+            assert!(permissions.can_publish(yes.as_bytes()), "{yes}");
+        }
+        for no in ["", "d", "a.b", "b", "b.x", "b.y.z", "c", "c.d.no"] {
+            assert!(!permissions.can_publish(no.as_bytes()), "{no}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_allows_no_publish_but_every_subscription() {
+        assert!(!publish(Some(&[]), &[]).can_publish(b"a"));
+        assert!(publish(None, &["x"]).can_publish(b"a"));
+        assert_eq!(sub(&subscribe(Some(&[]), &[]), ">"), "yes");
+    }
+
+    #[test]
+    fn permission_to_answer_takes_all_other_publishing_away() {
+        for publish in [
+            None,
+            Some(SubjectRules {
+                allow: None,
+                deny: owned(&["x"]),
+            }),
+        ] {
+            let spec = PermissionsSpec {
+                publish,
+                responses: Some(Responses::default()),
+                ..PermissionsSpec::default()
+            };
+            let permissions = Permissions::new(spec).unwrap();
+            assert!(!permissions.can_publish(b"a"));
+            assert_eq!(
+                permissions.allow_responses(),
+                Some(Responses {
+                    max: 1,
+                    expires_ns: 120_000_000_000
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn a_subscription_must_lie_within_an_allow_entry() {
+        let permissions = subscribe(Some(&["foo.*", "bar.>", "lit"]), &[]);
+        for yes in ["foo.a", "foo.*", "bar.>", "bar.*.x", "lit", "lit q", "foo.a q"] {
+            assert_eq!(sub(&permissions, yes), "yes", "{yes}");
+        }
+        for no in ["foo.>", ">", "*", "foo.a.b", "bar", "*.a"] {
+            assert_eq!(sub(&permissions, no), "no", "{no}");
+        }
+    }
+
+    #[test]
+    fn queue_entries_bind_queue_subscriptions_only() {
+        let permissions = subscribe(Some(&["foo", "foo q1", "bar q1.*"]), &[]);
+        for yes in ["foo", "foo q1", "bar q1.x"] {
+            assert_eq!(sub(&permissions, yes), "yes", "{yes}");
+        }
+        for no in ["foo q2", "bar", "bar q1", "bar q2.x"] {
+            assert_eq!(sub(&permissions, no), "no", "{no}");
+        }
+    }
+
+    #[test]
+    fn deny_entries_with_queues() {
+        let both = subscribe(None, &["foo", "foo q1"]);
+        for no in ["foo", "foo q1", "foo q2"] {
+            assert_eq!(sub(&both, no), "no", "{no}");
+        }
+        let queue = subscribe(None, &["foo q1"]);
+        assert_eq!(sub(&queue, "foo"), "yes");
+        assert_eq!(sub(&queue, "foo q1"), "no");
+        assert_eq!(sub(&queue, "foo q2"), "yes");
+        assert_eq!(sub(&queue, "* q1"), "yes");
+    }
+
+    #[test]
+    fn what_overlaps_a_deny_entry_is_filtered_at_delivery() {
+        let permissions = subscribe(None, &["foo.x.*", "lit"]);
+        for no in ["foo.x.y", "foo.x.*", "foo.x.>", "lit"] {
+            assert_eq!(sub(&permissions, no), "no", "{no}");
+        }
+        for filtered in ["foo.>", ">", "foo.*.y", "*"] {
+            assert_eq!(sub(&permissions, filtered), "filtered", "{filtered}");
+        }
+        assert_eq!(sub(&permissions, "bar.>"), "yes");
+        assert!(permissions.denies_delivery(b"foo.x.y"));
+        assert!(permissions.denies_delivery(b"lit"));
+        assert!(!permissions.denies_delivery(b"foo.y.x"));
+    }
+
+    #[test]
+    fn bad_entries_are_named() {
+        let error = |entry: &str| {
+            let rules = SubjectRules {
+                allow: Some(owned(&[entry])),
+                deny: Vec::new(),
+            };
+            Permissions::new(PermissionsSpec {
+                subscribe: Some(rules),
+                ..PermissionsSpec::default()
+            })
+            .unwrap_err()
+            .to_string()
+        };
+        assert_eq!(error("a..c"), "subject \"a..c\" is not a valid subject");
+        assert_eq!(error("a b c"), "subject \"a b c\" is not a valid subject");
+        assert_eq!(error(""), "subject \"\" is not a valid subject");
+        assert_eq!(error("a b..c"), "queue \"b..c\" is not a valid queue");
+        let rules = SubjectRules {
+            allow: None,
+            deny: owned(&["a b"]),
+        };
+        assert!(
+            Permissions::new(PermissionsSpec {
+                publish: Some(rules),
+                ..PermissionsSpec::default()
+            })
+            .is_err()
+        );
+    }
+
+    fn filter() -> impl Strategy<Value = String> {
+        let token = prop_oneof![Just("a"), Just("b"), Just("*")];
+        (proptest::collection::vec(token, 1..4), any::<bool>()).prop_map(|(tokens, open)| {
+            let joined = tokens.join(".");
+            if open { format!("{joined}.>") } else { joined }
+        })
+    }
+
+    /// All subjects of up to four tokens over a small alphabet: enough to tell any two of the filters apart.
+    fn literals() -> Vec<String> {
+        let mut all: Vec<String> = ["a", "b", "c"].map(str::to_owned).into();
+        for _ in 0..3 {
+            let longer: Vec<String> = all
+                .iter()
+                .flat_map(|head| ["a", "b", "c"].map(|tail| format!("{head}.{tail}")))
+                .collect();
+            all.extend(longer);
+            all.sort();
+            all.dedup();
+        }
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        /// Nothing that an accepted subscription receives lies outside the allow list or inside the deny list.
+        #[test]
+        fn an_accepted_subscription_receives_only_what_is_allowed(
+            allow in proptest::collection::vec(filter(), 1..4),
+            deny in proptest::collection::vec(filter(), 0..3),
+            wanted in filter(),
+        ) {
+            let rules = SubjectRules { allow: Some(allow.clone()), deny: deny.clone() };
+            let spec = PermissionsSpec { subscribe: Some(rules), ..PermissionsSpec::default() };
+            let permissions = Permissions::new(spec).unwrap();
+            let check = permissions.can_subscribe(wanted.as_bytes(), None);
+            prop_assume!(check != SubscribeCheck::Denied);
+            for literal in literals() {
+                let literal = literal.as_bytes();
+                let filtered = check == SubscribeCheck::AllowedWithDenyFilter && permissions.denies_delivery(literal);
+                if subject::matches(wanted.as_bytes(), literal) && !filtered {
+                    prop_assert!(allow.iter().any(|entry| subject::matches(entry.as_bytes(), literal)));
+                    prop_assert!(!deny.iter().any(|entry| subject::matches(entry.as_bytes(), literal)));
+                }
+            }
+        }
+
+        /// A publish is decided as a plain walk through both lists would.
+        #[test]
+        fn publish_agrees_with_a_walk_through_the_lists(
+            allow in proptest::option::of(proptest::collection::vec(filter(), 0..4)),
+            deny in proptest::collection::vec(filter(), 0..3),
+        ) {
+            let rules = SubjectRules { allow: allow.clone(), deny: deny.clone() };
+            let spec = PermissionsSpec { publish: Some(rules), ..PermissionsSpec::default() };
+            let permissions = Permissions::new(spec).unwrap();
+            for literal in literals() {
+                let listed = |list: &[String]| list.iter().any(|e| subject::matches(e.as_bytes(), literal.as_bytes()));
+                let expected = allow.as_deref().is_none_or(listed) && !listed(&deny);
+                prop_assert_eq!(permissions.can_publish(literal.as_bytes()), expected, "{}", literal);
+            }
+        }
+    }
+}

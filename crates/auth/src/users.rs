@@ -129,6 +129,8 @@ pub struct AuthSpec {
     pub users: Vec<UserSpec>,
     /// The single `user` and `password` of the `authorization` block; bound to `$G`.
     pub single_user: Option<(String, Password)>,
+    /// What the holder of the single user or token may do.
+    pub single_permissions: Arc<Permissions>,
     /// The single `token` of the `authorization` block; bound to `$G`.
     pub token: Option<Password>,
     /// The user assumed for clients without credentials.
@@ -150,6 +152,9 @@ pub enum UserError {
         "no_auth_user: {0:?} not present as user or nkey in authorization block or account configuration"
     )]
     NoAuthUserMissing(String),
+    /// `no_auth_user` is set, but there are no users.
+    #[error("no_auth_user: {0:?} present, but users/nkeys are not defined")]
+    NoAuthUserWithoutUsers(String),
 }
 
 /// What a client sent in CONNECT. Absent and empty are the same.
@@ -180,7 +185,7 @@ impl Credentials<'_> {
 pub struct Identity {
     /// Account.
     pub account: Arc<str>,
-    /// User name; empty where log-in needs none, `[REDACTED]`-safe (a token is never shown).
+    /// User name; empty where log-in needs none, and with a token, which is never shown.
     pub user: Arc<str>,
     /// What it may do.
     pub permissions: Arc<Permissions>,
@@ -223,9 +228,10 @@ pub struct Users {
     users: BTreeMap<Arc<str>, User>,
     single_user: Option<(Arc<str>, Password)>,
     token: Option<Password>,
-    no_auth_user: Option<Arc<str>>,
+    no_auth_user: Option<(ConnectionTypes, Identity)>,
     open_global_account: bool,
     global: Identity,
+    single: Identity,
 }
 
 #[derive(Debug)]
@@ -239,8 +245,8 @@ impl Users {
     /// Prepares a specification.
     ///
     /// # Errors
-    /// [`UserError::Duplicate`] for two users of one name, [`UserError::NoAuthUserMissing`] for a `no_auth_user`
-    /// that is not configured.
+    /// [`UserError::Duplicate`] for two users of one name, [`UserError::NoAuthUserMissing`] and
+    /// [`UserError::NoAuthUserWithoutUsers`] for a `no_auth_user` that is not configured.
     pub fn new(spec: AuthSpec) -> Result<Self, UserError> {
         let limits_of = |account: &str| spec.limits.get(account).copied().unwrap_or_default();
         let mut users = BTreeMap::new();
@@ -267,19 +273,26 @@ impl Users {
             permissions: Arc::new(Permissions::unrestricted()),
             limits: limits_of(GLOBAL_ACCOUNT),
         };
-        if let Some(name) = &spec.no_auth_user {
-            let single = spec.single_user.as_ref().is_some_and(|(user, _)| user == name);
-            if !single && !users.contains_key(name.as_str()) {
-                return Err(UserError::NoAuthUserMissing(name.clone()));
-            }
-        }
+        let single = Identity {
+            permissions: spec.single_permissions,
+            ..global.clone()
+        };
+        let no_auth_user = match spec.no_auth_user {
+            Some(name) if users.is_empty() => return Err(UserError::NoAuthUserWithoutUsers(name)),
+            Some(name) => match users.get(name.as_str()) {
+                Some(user) => Some((user.connection_types, user.identity.clone())),
+                None => return Err(UserError::NoAuthUserMissing(name)),
+            },
+            None => None,
+        };
         Ok(Self {
             users,
             single_user: spec.single_user.map(|(name, password)| (name.into(), password)),
             token: spec.token,
-            no_auth_user: spec.no_auth_user.map(Into::into),
+            no_auth_user,
             open_global_account: spec.open_global_account,
             global,
+            single,
         })
     }
 
@@ -318,7 +331,7 @@ impl Users {
             return Self::check_user(user, given);
         }
         if let Some(token) = &self.token {
-            return check(token, given.token, self.global.clone());
+            return check(token, given.token, self.single.clone());
         }
         match &self.single_user {
             Some((name, password)) if constant_time_eq(name.as_bytes(), given.user.as_bytes()) => check(
@@ -326,7 +339,7 @@ impl Users {
                 given.pass,
                 Identity {
                     user: Arc::clone(name),
-                    ..self.global.clone()
+                    ..self.single.clone()
                 },
             ),
             _ => Verdict::Refused,
@@ -334,22 +347,11 @@ impl Users {
     }
 
     fn anonymous(&self, connection: ConnectionType) -> Verdict {
-        if let Some(name) = &self.no_auth_user {
-            return match self.users.get(name) {
-                Some(user) if user.connection_types.contains(connection) => {
-                    Verdict::Accepted(user.identity.clone())
-                }
-                Some(_) => Verdict::Refused,
-                None => Verdict::Accepted(Identity {
-                    user: Arc::clone(name),
-                    ..self.global.clone()
-                }),
-            };
-        }
-        if self.open_global_account {
-            Verdict::Accepted(self.global.clone())
-        } else {
-            Verdict::Refused
+        match &self.no_auth_user {
+            Some((types, identity)) if types.contains(connection) => Verdict::Accepted(identity.clone()),
+            Some(_) => Verdict::Refused,
+            None if self.open_global_account => Verdict::Accepted(self.global.clone()),
+            None => Verdict::Refused,
         }
     }
 
@@ -372,5 +374,272 @@ fn check(stored: &Password, given: &str, identity: Identity) -> Verdict {
         Verdict::Accepted(identity)
     } else {
         Verdict::Refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PermissionsSpec;
+
+    const NOTHING: Credentials<'static> = Credentials {
+        user: "",
+        pass: "",
+        token: "",
+        other: false,
+        connection: ConnectionType::Standard,
+    };
+
+    fn with_user(user: &'static str, pass: &'static str) -> Credentials<'static> {
+        Credentials {
+            user,
+            pass,
+            ..NOTHING
+        }
+    }
+
+    fn user(name: &str, password: &str, account: &str) -> UserSpec {
+        UserSpec {
+            name: name.to_owned(),
+            password: Password::new(password),
+            account: account.to_owned(),
+            permissions: Arc::default(),
+            connection_types: ConnectionTypes::ALL,
+        }
+    }
+
+    /// `account/user` of whoever is let in, or a word for the other outcomes.
+    fn outcome(users: &Users, given: Credentials<'_>) -> String {
+        match users.authenticate(&given) {
+            Verdict::Accepted(identity) => format!("{}/{}", identity.account, identity.user),
+            Verdict::Refused => "refused".to_owned(),
+            Verdict::Slow(check) => match check.run() {
+                Some(identity) => format!("slow {}/{}", identity.account, identity.user),
+                None => "slow refused".to_owned(),
+            },
+        }
+    }
+
+    #[test]
+    fn without_configuration_everybody_is_in_the_global_account() {
+        let users = Users::new(AuthSpec::default()).unwrap();
+        assert!(!users.required());
+        assert_eq!(outcome(&users, NOTHING), "$G/");
+        assert_eq!(outcome(&users, with_user("any", "thing")), "$G/");
+    }
+
+    #[test]
+    fn users_are_bound_to_their_accounts_and_limits() {
+        let limits = AccountLimits {
+            max_payload: 10,
+            ..AccountLimits::UNLIMITED
+        };
+        let spec = AuthSpec {
+            users: vec![user("a", "x", "A"), user("b", "y", "$G")],
+            limits: [("A".to_owned(), limits)].into(),
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        assert!(users.required());
+        assert_eq!(outcome(&users, with_user("a", "x")), "A/a");
+        assert_eq!(outcome(&users, with_user("b", "y")), "$G/b");
+        for wrong in [
+            with_user("a", "y"),
+            with_user("c", "x"),
+            with_user("", "x"),
+            with_user("a", ""),
+            NOTHING,
+        ] {
+            assert_eq!(outcome(&users, wrong), "refused");
+        }
+        let Verdict::Accepted(identity) = users.authenticate(&with_user("a", "x")) else {
+            panic!("refused")
+        };
+        assert_eq!(identity.limits.max_payload, 10);
+        assert_eq!(identity.limits.max_connections, -1);
+    }
+
+    #[test]
+    fn a_key_or_jwt_is_never_taken_as_anonymous() {
+        let spec = AuthSpec {
+            users: vec![user("a", "x", "A")],
+            no_auth_user: Some("a".to_owned()),
+            open_global_account: true,
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        assert_eq!(
+            outcome(
+                &users,
+                Credentials {
+                    other: true,
+                    ..NOTHING
+                }
+            ),
+            "refused"
+        );
+        assert_eq!(outcome(&users, NOTHING), "A/a");
+    }
+
+    #[test]
+    fn no_auth_user_is_for_those_who_send_nothing() {
+        let spec = AuthSpec {
+            users: vec![user("a", "x", "A"), user("b", "y", "B")],
+            no_auth_user: Some("a".to_owned()),
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        assert_eq!(outcome(&users, NOTHING), "A/a");
+        assert_eq!(outcome(&users, with_user("b", "y")), "B/b");
+        assert_eq!(outcome(&users, with_user("b", "x")), "refused");
+        assert_eq!(
+            outcome(
+                &users,
+                Credentials {
+                    token: "t",
+                    ..NOTHING
+                }
+            ),
+            "refused"
+        );
+    }
+
+    #[test]
+    fn no_auth_user_must_exist() {
+        let missing = AuthSpec {
+            users: vec![user("a", "x", "A")],
+            no_auth_user: Some("q".to_owned()),
+            ..AuthSpec::default()
+        };
+        assert_eq!(
+            Users::new(missing).unwrap_err(),
+            UserError::NoAuthUserMissing("q".to_owned())
+        );
+        let alone = AuthSpec {
+            single_user: Some(("a".to_owned(), Password::new("b"))),
+            no_auth_user: Some("a".to_owned()),
+            ..AuthSpec::default()
+        };
+        assert_eq!(
+            Users::new(alone).unwrap_err().to_string(),
+            "no_auth_user: \"a\" present, but users/nkeys are not defined"
+        );
+    }
+
+    #[test]
+    fn an_admin_of_the_system_account_does_not_close_the_server() {
+        let spec = AuthSpec {
+            users: vec![user("admin", "x", "$SYS")],
+            open_global_account: true,
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        assert!(users.required());
+        assert_eq!(outcome(&users, NOTHING), "$G/");
+        assert_eq!(outcome(&users, with_user("admin", "x")), "$SYS/admin");
+        assert_eq!(outcome(&users, with_user("admin", "y")), "refused");
+        assert_eq!(outcome(&users, with_user("other", "")), "refused");
+    }
+
+    #[test]
+    fn a_token_is_taken_from_the_token_field_alone() {
+        let spec = AuthSpec {
+            token: Some(Password::new("tt")),
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        assert_eq!(
+            outcome(
+                &users,
+                Credentials {
+                    token: "tt",
+                    ..NOTHING
+                }
+            ),
+            "$G/"
+        );
+        assert_eq!(
+            outcome(
+                &users,
+                Credentials {
+                    token: "tt",
+                    ..with_user("x", "y")
+                }
+            ),
+            "$G/"
+        );
+        assert_eq!(outcome(&users, with_user("tt", "")), "refused");
+        assert_eq!(outcome(&users, with_user("", "tt")), "refused");
+        assert_eq!(outcome(&users, NOTHING), "refused");
+    }
+
+    #[test]
+    fn the_single_user_has_the_block_s_permissions() {
+        let rules = PermissionsSpec {
+            publish: Some(crate::SubjectRules::default()),
+            ..PermissionsSpec::default()
+        };
+        let spec = AuthSpec {
+            single_user: Some(("a".to_owned(), Password::new("b"))),
+            single_permissions: Arc::new(Permissions::new(rules.clone()).unwrap()),
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        let Verdict::Accepted(identity) = users.authenticate(&with_user("a", "b")) else {
+            panic!("refused")
+        };
+        assert_eq!(identity.permissions.spec(), &rules);
+        assert_eq!(outcome(&users, with_user("a", "c")), "refused");
+        assert_eq!(outcome(&users, with_user("c", "b")), "refused");
+        assert_eq!(outcome(&users, NOTHING), "refused");
+    }
+
+    #[test]
+    fn bcrypt_is_left_to_the_caller() {
+        let hash = bcrypt::hash("pw", 4).unwrap();
+        let spec = AuthSpec {
+            users: vec![user("a", &hash, "A")],
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        assert!(!users.has_plain_passwords());
+        assert_eq!(outcome(&users, with_user("a", "pw")), "slow A/a");
+        assert_eq!(outcome(&users, with_user("a", "pW")), "slow refused");
+    }
+
+    #[test]
+    fn connection_types_bind_a_user() {
+        let mut bound = user("a", "x", "A");
+        bound.connection_types = ConnectionTypes::NONE.with(ConnectionType::Mqtt);
+        let spec = AuthSpec {
+            users: vec![bound],
+            no_auth_user: Some("a".to_owned()),
+            ..AuthSpec::default()
+        };
+        let users = Users::new(spec).unwrap();
+        assert_eq!(outcome(&users, with_user("a", "x")), "refused");
+        assert_eq!(outcome(&users, NOTHING), "refused");
+        let mqtt = Credentials {
+            connection: ConnectionType::Mqtt,
+            ..with_user("a", "x")
+        };
+        assert_eq!(outcome(&users, mqtt), "A/a");
+        assert_eq!(
+            ConnectionType::parse("leafnode_ws"),
+            Some(ConnectionType::LeafnodeWs)
+        );
+        assert_eq!(ConnectionType::parse("X"), None);
+    }
+
+    #[test]
+    fn names_are_unique_over_all_accounts() {
+        let spec = AuthSpec {
+            users: vec![user("a", "x", "A"), user("a", "x", "B")],
+            ..AuthSpec::default()
+        };
+        assert_eq!(
+            Users::new(spec).unwrap_err().to_string(),
+            "Duplicate user \"a\" detected"
+        );
     }
 }
