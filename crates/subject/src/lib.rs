@@ -14,6 +14,7 @@ mod matching;
 mod ordmap;
 mod owned;
 mod targets;
+mod transform;
 mod tree;
 
 pub use matching::{
@@ -21,4 +22,5 @@ pub use matching::{
 };
 pub use owned::{Subject, SubjectError, SubjectFilter};
 pub use targets::{Targets, TargetsIter};
+pub use transform::{Transform, TransformError};
 pub use tree::InterestTree;

@@ -217,11 +217,14 @@ fn split<K: Clone, C, V>(
     Some((bound, Arc::new(node(right))))
 }
 
+/// What is left of a branch.
+type Children<'a, K, V> = std::slice::Iter<'a, (K, Arc<Node<K, V>>)>;
+
 /// Iterator over the entries of an [`OrdMap`].
 #[derive(Clone, Debug)]
 pub(crate) struct Iter<'a, K, V> {
     /// Children still to visit, one list a level. Eight levels of half-full nodes are 4 billion entries.
-    branches: SmallVec<[std::slice::Iter<'a, (K, Arc<Node<K, V>>)>; 8]>,
+    branches: SmallVec<[Children<'a, K, V>; 8]>,
     leaf: std::slice::Iter<'a, (K, V)>,
 }
 
