@@ -1,0 +1,241 @@
+//! Message ids seen within the duplicate window (`Nats-Msg-Id`, ADR-4 headers; jetstream protocol, "Dedupe").
+//!
+//! An id is kept as its 128-bit xxh3 hash with the sequence of its message: whoever could make two ids collide could
+//! as well publish the other's id itself, so a stronger hash would protect nothing, and nothing is allocated for an
+//! id. Entries leave by the log's time only; removing the message does not free its id.
+//!
+//! A lookup goes by the exact time; the sweep that frees memory may come late, so that an idle stream is not woken
+//! for each id.
+
+use crate::codec::{Malformed, Put, Reader};
+use crate::digest::Running;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use tidelock_base::{StreamSeq, Wall};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Ids that are swept with each new one, so that a steady stream of ids needs no sweep of its own.
+const SWEEP_PER_INSERT: usize = 2;
+
+/// The ids of one stream.
+#[derive(Clone, Debug, Default)]
+pub struct Dedupe {
+    window_ns: i64,
+    /// Oldest first. Iteration and encoding go by this order, never by the map's.
+    queue: VecDeque<Seen>,
+    /// Number of the entry at the front of `queue`.
+    front: u64,
+    /// Number of the newest entry of each id.
+    newest: HashMap<u128, u64, BuildHasherDefault<TakeLow>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    id: u128,
+    seq: StreamSeq,
+    ts: Wall,
+}
+
+/// The keys are hashes already; their low half serves as it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct TakeLow(u64);
+
+impl Hasher for TakeLow {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxhash_rust::xxh3::xxh3_64(bytes);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low half of a hash is a hash")]
+    fn write_u128(&mut self, value: u128) {
+        self.0 = value as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Dedupe {
+    /// An empty set with this window in nanoseconds; 0 remembers nothing.
+    #[must_use]
+    pub fn new(window_ns: i64) -> Self {
+        Self {
+            window_ns,
+            ..Self::default()
+        }
+    }
+
+    /// The window changes; ids that are kept are judged by the new one.
+    pub fn set_window(&mut self, window_ns: i64) {
+        self.window_ns = window_ns;
+        if window_ns <= 0 {
+            *self = Self::new(window_ns);
+        }
+    }
+
+    /// The sequence of the message with this id, if it was seen within the window before `now`.
+    #[must_use]
+    pub fn lookup(&self, id: &[u8], now: Wall) -> Option<StreamSeq> {
+        if self.newest.is_empty() {
+            return None;
+        }
+        let number = self.newest.get(&xxh3_128(id))?;
+        let at = usize::try_from(number.checked_sub(self.front)?).ok()?;
+        let seen = self.queue.get(at)?;
+        (!self.is_old(seen, now)).then_some(seen.seq)
+    }
+
+    /// Remembers an id.
+    pub fn insert(&mut self, id: &[u8], seq: StreamSeq, now: Wall) {
+        if self.window_ns <= 0 {
+            return;
+        }
+        self.sweep_some(now, SWEEP_PER_INSERT);
+        self.push(Seen {
+            id: xxh3_128(id),
+            seq,
+            ts: now,
+        });
+    }
+
+    fn push(&mut self, seen: Seen) {
+        self.newest.insert(seen.id, self.front + self.queue.len() as u64);
+        self.queue.push_back(seen);
+    }
+
+    /// Frees every id that is older than the window.
+    pub fn sweep(&mut self, now: Wall) {
+        self.sweep_some(now, usize::MAX);
+        if self.queue.is_empty() {
+            self.queue.shrink_to_fit();
+            self.newest.shrink_to_fit();
+        }
+    }
+
+    /// When all ids have passed the window, so that a sweep empties the set.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Wall> {
+        self.queue.back().map(|newest| newest.ts.plus_nanos(self.window_ns))
+    }
+
+    /// Ids that are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn is_old(&self, seen: &Seen, now: Wall) -> bool {
+        seen.ts.plus_nanos(self.window_ns) <= now
+    }
+
+    fn sweep_some(&mut self, now: Wall, most: usize) {
+        for _ in 0..most {
+            let Some(oldest) = self.queue.front().copied().filter(|oldest| self.is_old(oldest, now)) else {
+                return;
+            };
+            // The same id may have come again since: then the map speaks of that entry.
+            if self.newest.get(&oldest.id) == Some(&self.front) {
+                self.newest.remove(&oldest.id);
+            }
+            self.queue.pop_front();
+            self.front += 1;
+        }
+    }
+
+    pub(crate) fn digest(&self, digest: &mut Running) {
+        digest.mix(self.queue.len() as u64);
+        for seen in [self.queue.front(), self.queue.back()].into_iter().flatten() {
+            digest.mix(seen.seq.0);
+            digest.mix(seen.ts.0.cast_unsigned());
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_i64(self.window_ns);
+        out.put_len(self.queue.len());
+        for seen in &self.queue {
+            out.put_u128(seen.id);
+            out.put_u64(seen.seq.0);
+            out.put_i64(seen.ts.0);
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut dedupe = Self::new(reader.i64("dedupe: window")?);
+        let count = reader.count(32, "dedupe: ids")?;
+        dedupe.queue.reserve(count);
+        dedupe.newest.reserve(count);
+        for _ in 0..count {
+            dedupe.push(Seen {
+                id: reader.u128("dedupe: id")?,
+                seq: StreamSeq(reader.u64("dedupe: seq")?),
+                ts: Wall(reader.i64("dedupe: time")?),
+            });
+        }
+        Ok(dedupe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_id_counts_for_exactly_the_window() {
+        let mut dedupe = Dedupe::new(100);
+        dedupe.insert(b"a", StreamSeq(1), Wall(1_000));
+        assert_eq!(dedupe.lookup(b"a", Wall(1_099)), Some(StreamSeq(1)));
+        assert_eq!(dedupe.lookup(b"a", Wall(1_100)), None);
+        assert_eq!(dedupe.lookup(b"b", Wall(1_000)), None);
+        // It comes again before the sweep: the newer entry counts, also after the sweep of the older.
+        dedupe.insert(b"a", StreamSeq(2), Wall(1_100));
+        dedupe.sweep(Wall(1_150));
+        assert_eq!((dedupe.len(), dedupe.lookup(b"a", Wall(1_199))), (1, Some(StreamSeq(2))));
+        assert_eq!(dedupe.next_due(), Some(Wall(1_200)));
+        dedupe.sweep(Wall(1_200));
+        assert!(dedupe.is_empty() && dedupe.next_due().is_none());
+    }
+
+    #[test]
+    fn without_a_window_nothing_is_kept() {
+        let mut dedupe = Dedupe::new(0);
+        dedupe.insert(b"a", StreamSeq(1), Wall(1));
+        assert!(dedupe.is_empty());
+        dedupe.set_window(10);
+        dedupe.insert(b"a", StreamSeq(1), Wall(1));
+        dedupe.set_window(0);
+        assert_eq!(dedupe.lookup(b"a", Wall(1)), None);
+    }
+
+    proptest! {
+        /// Against a list that is searched backwards, with checkpoints in between.
+        #[test]
+        fn agrees_with_a_plain_list(steps in prop::collection::vec((0u8..12, 0i64..30, prop::bool::weighted(0.1)), 1..200)) {
+            let mut dedupe = Dedupe::new(100);
+            let mut list: Vec<(u8, u64, i64)> = Vec::new();
+            let mut now = 0;
+            for (at, (id, wait, checkpoint)) in steps.into_iter().enumerate() {
+                now += wait;
+                let seq = at as u64;
+                let expected = list.iter().rev().find(|seen| seen.0 == id && seen.2 + 100 > now).map(|seen| StreamSeq(seen.1));
+                prop_assert_eq!(dedupe.lookup(&[id], Wall(now)), expected);
+                if expected.is_none() {
+                    dedupe.insert(&[id], StreamSeq(seq), Wall(now));
+                    list.push((id, seq, now));
+                }
+                if checkpoint {
+                    let mut bytes = Vec::new();
+                    dedupe.encode(&mut bytes);
+                    dedupe = Dedupe::decode(&mut Reader::new(&bytes)).unwrap();
+                }
+            }
+        }
+    }
+}
