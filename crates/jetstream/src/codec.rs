@@ -51,7 +51,10 @@ impl<'a> Reader<'a> {
     /// A count of items of which each takes at least `item_bytes`, so that room may be made for them.
     pub(crate) fn count(&mut self, item_bytes: usize, what: &'static str) -> Result<usize, Malformed> {
         let count = usize::try_from(self.u32(what)?).map_err(|_| Malformed(what))?;
-        if count.checked_mul(item_bytes).is_none_or(|bytes| bytes > self.rest.len()) {
+        if count
+            .checked_mul(item_bytes)
+            .is_none_or(|bytes| bytes > self.rest.len())
+        {
             return Err(Malformed(what));
         }
         Ok(count)
@@ -68,7 +71,11 @@ impl<'a> Reader<'a> {
 
     /// Everything must have been read.
     pub(crate) const fn end(&self, what: &'static str) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed(what)) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed(what))
+        }
     }
 }
 
@@ -137,12 +144,21 @@ mod tests {
         assert_eq!(reader.u8("a"), Ok(1));
         assert_eq!(reader.u64("b"), Ok(2));
         assert_eq!(reader.sized("c"), Ok(&b"abc"[..]));
-        assert_eq!(reader.sized("d").and_then(|inner| Reader::new(inner).i64("e")), Ok(-3));
+        assert_eq!(
+            reader.sized("d").and_then(|inner| Reader::new(inner).i64("e")),
+            Ok(-3)
+        );
         assert_eq!(reader.end("end"), Ok(()));
         assert_eq!(reader.u8("more"), Err(Malformed("more")));
 
         // A count that the rest cannot hold is refused before room is made for it.
-        assert_eq!(Reader::new(&[255, 255, 255, 255, 0]).count(1, "count"), Err(Malformed("count")));
-        assert_eq!(Reader::new(&[255, 0, 0, 0, 0]).sized("sized"), Err(Malformed("sized")));
+        assert_eq!(
+            Reader::new(&[255, 255, 255, 255, 0]).count(1, "count"),
+            Err(Malformed("count"))
+        );
+        assert_eq!(
+            Reader::new(&[255, 0, 0, 0, 0]).sized("sized"),
+            Err(Malformed("sized"))
+        );
     }
 }

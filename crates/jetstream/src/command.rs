@@ -280,13 +280,21 @@ impl<'a> Seqs<'a> {
 
     /// In order of delivery.
     pub fn iter(&self) -> impl Iterator<Item = StreamSeq> + use<'a> {
-        self.0.as_chunks().0.iter().map(|seq| StreamSeq(u64::from_le_bytes(*seq)))
+        self.0
+            .as_chunks()
+            .0
+            .iter()
+            .map(|seq| StreamSeq(u64::from_le_bytes(*seq)))
     }
 
     /// The one at `index`.
     #[must_use]
     pub fn at(&self, index: usize) -> Option<StreamSeq> {
-        self.0.as_chunks().0.get(index).map(|seq| StreamSeq(u64::from_le_bytes(*seq)))
+        self.0
+            .as_chunks()
+            .0
+            .get(index)
+            .map(|seq| StreamSeq(u64::from_le_bytes(*seq)))
     }
 }
 
@@ -562,7 +570,11 @@ fn window_key(body: &mut Reader<'_>) -> Result<WindowKey, Malformed> {
 }
 
 fn zeros(bytes: &[u8]) -> Result<(), Malformed> {
-    if bytes.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(Malformed("reserved bytes are used")) }
+    if bytes.iter().all(|byte| *byte == 0) {
+        Ok(())
+    } else {
+        Err(Malformed("reserved bytes are used"))
+    }
 }
 
 fn decode_run<'a>(body: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
@@ -587,7 +599,9 @@ fn decode_acks<'a>(body: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
     let verb = match verb {
         0 => AckVerb::Ack,
         1 => AckVerb::Nak { delay_ns: None },
-        2 => AckVerb::Nak { delay_ns: Some(delay) },
+        2 => AckVerb::Nak {
+            delay_ns: Some(delay),
+        },
         3 => AckVerb::Term,
         4 => AckVerb::Progress,
         _ => return Err(Malformed("ack kind")),

@@ -115,7 +115,9 @@ impl Dedupe {
     /// When all ids have passed the window, so that a sweep empties the set.
     #[must_use]
     pub fn next_due(&self) -> Option<Wall> {
-        self.queue.back().map(|newest| newest.ts.plus_nanos(self.window_ns))
+        self.queue
+            .back()
+            .map(|newest| newest.ts.plus_nanos(self.window_ns))
     }
 
     /// Ids that are kept.
@@ -136,7 +138,12 @@ impl Dedupe {
 
     fn sweep_some(&mut self, now: Wall, most: usize) {
         for _ in 0..most {
-            let Some(oldest) = self.queue.front().copied().filter(|oldest| self.is_old(oldest, now)) else {
+            let Some(oldest) = self
+                .queue
+                .front()
+                .copied()
+                .filter(|oldest| self.is_old(oldest, now))
+            else {
                 return;
             };
             // The same id may have come again since: then the map speaks of that entry.
@@ -197,7 +204,10 @@ mod tests {
         // It comes again before the sweep: the newer entry counts, also after the sweep of the older.
         dedupe.insert(b"a", StreamSeq(2), Wall(1_100));
         dedupe.sweep(Wall(1_150));
-        assert_eq!((dedupe.len(), dedupe.lookup(b"a", Wall(1_199))), (1, Some(StreamSeq(2))));
+        assert_eq!(
+            (dedupe.len(), dedupe.lookup(b"a", Wall(1_199))),
+            (1, Some(StreamSeq(2)))
+        );
         assert_eq!(dedupe.next_due(), Some(Wall(1_200)));
         dedupe.sweep(Wall(1_200));
         assert!(dedupe.is_empty() && dedupe.next_due().is_none());

@@ -45,7 +45,14 @@ mod tests {
             }
             running.value()
         };
-        let all = [of(&[]), of(&[0]), of(&[0, 0]), of(&[1, 2]), of(&[2, 1]), of(&[1, 2, 0])];
+        let all = [
+            of(&[]),
+            of(&[0]),
+            of(&[0, 0]),
+            of(&[1, 2]),
+            of(&[2, 1]),
+            of(&[1, 2, 0]),
+        ];
         for (at, one) in all.iter().enumerate() {
             assert!(!all[at + 1..].contains(one), "{at}");
         }

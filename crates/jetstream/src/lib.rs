@@ -12,6 +12,7 @@ mod codec;
 pub mod command;
 pub mod dedupe;
 pub mod digest;
+pub mod meta;
 pub mod window;
 
 pub use codec::Malformed;

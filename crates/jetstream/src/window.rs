@@ -83,9 +83,10 @@ impl Refusal {
             Self::WrongLastSeq(seq) => {
                 ApiError::with(ApiErrorCode::StreamWrongLastSequence, &[&seq.to_string()])
             }
-            Self::WrongLastMsgId(id) => {
-                ApiError::with(ApiErrorCode::StreamWrongLastMsgID, &[&String::from_utf8_lossy(id)])
-            }
+            Self::WrongLastMsgId(id) => ApiError::with(
+                ApiErrorCode::StreamWrongLastMsgID,
+                &[&String::from_utf8_lossy(id)],
+            ),
             Self::RollupValue(value) => ApiError::text(
                 ApiErrorCode::StreamRollupFailedF,
                 format!("rollup value invalid: {:?}", String::from_utf8_lossy(value)),
@@ -93,9 +94,10 @@ impl Refusal {
             Self::RollupNotPermitted => text(ApiErrorCode::StreamRollupFailedF, "rollup not permitted"),
             Self::MaxMsgs => text(ApiErrorCode::StreamStoreFailedF, "maximum messages exceeded"),
             Self::MaxBytes => text(ApiErrorCode::StreamStoreFailedF, "maximum bytes exceeded"),
-            Self::MaxMsgsPerSubject => {
-                text(ApiErrorCode::StreamStoreFailedF, "maximum messages per subject exceeded")
-            }
+            Self::MaxMsgsPerSubject => text(
+                ApiErrorCode::StreamStoreFailedF,
+                "maximum messages per subject exceeded",
+            ),
         }
     }
 }
@@ -127,7 +129,9 @@ impl Window {
 
     fn raise_low(&mut self, low: u64) {
         let done = low.saturating_sub(self.low);
-        let drop = usize::try_from(done).unwrap_or(usize::MAX).min(self.results.len());
+        let drop = usize::try_from(done)
+            .unwrap_or(usize::MAX)
+            .min(self.results.len());
         self.results.drain(..drop);
         self.low = self.low.max(low);
     }
@@ -376,8 +380,14 @@ mod tests {
     #[test]
     fn results_are_bounded() {
         let mut windows = Windows::default();
-        assert_eq!(run(&mut windows, 1, WINDOW_RESULTS_MAX + 5, 0).len() as u64, WINDOW_RESULTS_MAX);
-        assert_eq!(run(&mut windows, WINDOW_RESULTS_MAX + 1, 1, 1), [WINDOW_RESULTS_MAX + 1]);
+        assert_eq!(
+            run(&mut windows, 1, WINDOW_RESULTS_MAX + 5, 0).len() as u64,
+            WINDOW_RESULTS_MAX
+        );
+        assert_eq!(
+            run(&mut windows, WINDOW_RESULTS_MAX + 1, 1, 1),
+            [WINDOW_RESULTS_MAX + 1]
+        );
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! Writing an entry, piece by piece, as commands come in during a turn.
 
 use super::{
-    AckVerb, COMMAND_HEAD_BYTES, ENTRY_HEAD_BYTES, ENTRY_VERSION, RUN_COUNT_AT, RUN_HEAD_BYTES, RUN_LOW_WATER_AT,
-    SetAction, WindowKey, kind,
+    AckVerb, COMMAND_HEAD_BYTES, ENTRY_HEAD_BYTES, ENTRY_VERSION, RUN_COUNT_AT, RUN_HEAD_BYTES,
+    RUN_LOW_WATER_AT, SetAction, WindowKey, kind,
 };
 use crate::codec::Put;
 use bytes::Bytes;
@@ -114,7 +114,10 @@ impl EntryBuilder {
         count: u32,
         records: &[u8],
     ) -> u32 {
-        if !self.run.is_some_and(|run| run.continues(key, first) && run.count.checked_add(count).is_some()) {
+        if !self
+            .run
+            .is_some_and(|run| run.continues(key, first) && run.count.checked_add(count).is_some())
+        {
             self.open_run(key, first);
         }
         if let Some(run) = &mut self.run {
@@ -152,7 +155,12 @@ impl EntryBuilder {
     }
 
     /// Adds a delivery of these sequences.
-    pub fn deliver(&mut self, consumer: ConsumerId, epoch: u32, seqs: impl IntoIterator<Item = StreamSeq>) -> u32 {
+    pub fn deliver(
+        &mut self,
+        consumer: ConsumerId,
+        epoch: u32,
+        seqs: impl IntoIterator<Item = StreamSeq>,
+    ) -> u32 {
         self.command(kind::DELIVER, |buf| {
             buf.put_u64(consumer.0);
             buf.put_u32(epoch);
@@ -182,7 +190,9 @@ impl EntryBuilder {
             let (verb, delay) = match verb {
                 AckVerb::Ack => (0, 0),
                 AckVerb::Nak { delay_ns: None } => (1, 0),
-                AckVerb::Nak { delay_ns: Some(delay) } => (2, delay),
+                AckVerb::Nak {
+                    delay_ns: Some(delay),
+                } => (2, delay),
                 AckVerb::Term => (3, 0),
                 AckVerb::Progress => (4, 0),
             };

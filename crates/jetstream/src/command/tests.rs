@@ -30,7 +30,10 @@ fn publishes_of_one_window_share_a_run_and_others_cut_it() {
         worker: WorkerId(3),
         ..KEY
     };
-    assert_eq!(builder.publish_many(other, 10, 9, 2, &[record("b", "x"), record("b", "y")].concat()), 4);
+    assert_eq!(
+        builder.publish_many(other, 10, 9, 2, &[record("b", "x"), record("b", "y")].concat()),
+        4
+    );
     let entry = builder.finish(Wall(77)).unwrap();
     assert!(builder.is_empty() && builder.finish(Wall(78)).is_none());
 
@@ -46,7 +49,11 @@ fn publishes_of_one_window_share_a_run_and_others_cut_it() {
                 count,
                 records,
             } => {
-                let payloads = tidelock_record::RecordRef::parse(records.0).unwrap().0.payload().to_vec();
+                let payloads = tidelock_record::RecordRef::parse(records.0)
+                    .unwrap()
+                    .0
+                    .payload()
+                    .to_vec();
                 Some((key.worker.0, first, low_water, count, payloads))
             }
             _ => None,
@@ -68,7 +75,13 @@ fn every_command_comes_back() {
     let mut builder = EntryBuilder::new();
     let consumer = ConsumerId(4);
     builder.deliver(consumer, 1, [StreamSeq(3), StreamSeq(9)]);
-    builder.acks(consumer, 1, AckVerb::Nak { delay_ns: Some(-5) }, &[(StreamSeq(1), StreamSeq(3))], b"");
+    builder.acks(
+        consumer,
+        1,
+        AckVerb::Nak { delay_ns: Some(-5) },
+        &[(StreamSeq(1), StreamSeq(3))],
+        b"",
+    );
     builder.acks(consumer, 2, AckVerb::Term, &[], b"why");
     builder.consumer_set(SetAction::Update, 10, "c", b"{}");
     builder.consumer_delete("c");
@@ -94,13 +107,22 @@ fn every_command_comes_back() {
         .iter()
         .map(|command| match command {
             Command::Deliver { seqs, .. } => format!("Deliver {:?}", seqs.iter().collect::<Vec<_>>()),
-            Command::Acks { verb, ranges, reason, .. } => {
-                format!("Acks {verb:?} {:?} {:?}", ranges.at(0), String::from_utf8_lossy(reason))
+            Command::Acks {
+                verb, ranges, reason, ..
+            } => {
+                format!(
+                    "Acks {verb:?} {:?} {:?}",
+                    ranges.at(0),
+                    String::from_utf8_lossy(reason)
+                )
             }
             Command::SourceBatch(batch) => {
                 let (message, end) = batch.messages.message_at(0).unwrap();
                 assert_eq!(end, batch.messages.0.len());
-                format!("SourceBatch {} {} {} {}", batch.prev_seq, batch.last_seq, batch.count, message.seq)
+                format!(
+                    "SourceBatch {} {} {} {}",
+                    batch.prev_seq, batch.last_seq, batch.count, message.seq
+                )
             }
             other => format!("{other:?}"),
         })
@@ -142,7 +164,10 @@ fn what_is_unknown_or_damaged_is_refused() {
     let mut flipped = entry;
     let last = flipped.len() - 1;
     flipped[last] ^= 1;
-    assert_eq!(check_records(&flipped), Err(CommandError::Record(RecordError::Checksum)));
+    assert_eq!(
+        check_records(&flipped),
+        Err(CommandError::Record(RecordError::Checksum))
+    );
 }
 
 proptest! {

@@ -1,0 +1,957 @@
+//! The state machine of the meta group: servers, streams and where their replicas are (DESIGN section 8).
+//!
+//! A stream's life here:
+//! ```text
+//!   StreamCreate -> Forming --GroupFormed--> Formed --StreamDelete--> gone
+//!                     |  ^                     |
+//!                     +--+ GroupReform         +-- UpdateBegin -> pending --UpdateFinish | UpdateRevert--> Formed
+//!                     (new group id)
+//! ```
+//! and a replica's: `learner -> voter -> removed`; those a group is founded with vote at once. Ids of groups and
+//! replicas are never used twice. A pending update reserves the union of old and new: its subjects collide with other
+//! streams' and its bytes count, until the stream's own log has decided.
+//!
+//! What is left to others: whether a configuration is valid, and whether an update is allowed, is checked by the
+//! leader before it proposes; a revision in the command makes sure that nothing changed in between.
+
+mod command;
+mod ids;
+mod placement;
+mod spec;
+
+pub use command::{AccountLimits, META_ENTRY_VERSION, MetaCommand, MetaEntry, PlacementHint, ServerSpec};
+pub use placement::Candidate;
+pub use spec::StreamSpec;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tidelock_base::{ApiError, ApiErrorCode, ClusterId, GroupId, LogIndex, NodeId, ReplicaId, Wall};
+
+/// Why an entry or a checkpoint cannot be applied. Each stops the replica.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MetaError {
+    /// Written by a later version.
+    #[error("meta entry of version {0} is unknown")]
+    Version(u8),
+    /// Not what was written.
+    #[error("meta entry or checkpoint is malformed: {0}")]
+    Malformed(String),
+    /// A configuration that this version cannot read.
+    #[error("stream configuration in the meta log cannot be read: {0}")]
+    Config(ApiError),
+    /// Entries must come in order.
+    #[error("meta entry {got} comes after {applied}")]
+    OutOfOrder {
+        /// The entry's index.
+        got: LogIndex,
+        /// The last one applied.
+        applied: LogIndex,
+    },
+}
+
+/// A server of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// What it says of itself.
+    pub spec: ServerSpec,
+    /// Its replica of the meta group.
+    #[serde(with = "ids::replica")]
+    pub meta_replica: ReplicaId,
+    /// When it joined.
+    #[serde(with = "ids::wall")]
+    pub joined: Wall,
+}
+
+/// Whether a replica votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReplicaRole {
+    /// It counts towards the quorum.
+    Voter,
+    /// It is being filled.
+    Learner,
+}
+
+/// One replica of a stream's group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    /// Its raft id.
+    #[serde(with = "ids::replica")]
+    pub id: ReplicaId,
+    /// The server that holds it.
+    #[serde(with = "ids::node")]
+    pub node: NodeId,
+    /// Whether it votes.
+    pub role: ReplicaRole,
+    /// It has voted or answered an append, or is about to: without state it is lost, not new.
+    pub present: bool,
+}
+
+/// Whether a stream's group has a log yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupState {
+    /// Its replicas may start from the synthetic snapshot; nothing has been answered yet.
+    Forming,
+    /// It has committed.
+    Formed,
+}
+
+/// A configuration that waits for the stream's own log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingUpdate {
+    /// Its revision.
+    pub rev: u64,
+    /// The configuration.
+    pub spec: StreamSpec,
+}
+
+/// A stream as the cluster knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamEntry {
+    /// Name of its account.
+    pub account: String,
+    /// Its configuration.
+    pub spec: StreamSpec,
+    /// Revision of the configuration; the first is 1.
+    pub rev: u64,
+    /// Its group.
+    pub group: GroupId,
+    /// Its replicas; at founding the first of them campaigns.
+    pub replicas: Vec<Replica>,
+    /// When it was created.
+    pub created: Wall,
+    /// Whether its group has a log.
+    pub state: GroupState,
+    /// An update on its way.
+    pub pending: Option<PendingUpdate>,
+}
+
+impl StreamEntry {
+    /// The replica with this id.
+    #[must_use]
+    pub fn replica(&self, id: ReplicaId) -> Option<&Replica> {
+        self.replicas.iter().find(|replica| replica.id == id)
+    }
+
+    /// Servers that hold a replica, in its order.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.replicas.iter().map(|replica| replica.node)
+    }
+
+    fn specs(&self) -> impl Iterator<Item = &StreamSpec> {
+        std::iter::once(&self.spec).chain(self.pending.as_ref().map(|pending| &pending.spec))
+    }
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetaOutcome {
+    /// It is done, or had been before.
+    Done,
+    /// The server has this replica of the meta group.
+    Server {
+        /// The replica id.
+        meta_replica: ReplicaId,
+    },
+    /// The stream is there.
+    Stream {
+        /// Its group.
+        group: GroupId,
+        /// Whether this command created it; otherwise one of the same configuration was there.
+        created: bool,
+    },
+    /// The new configuration is reserved under this revision.
+    Update {
+        /// The stream's group.
+        group: GroupId,
+        /// The revision.
+        rev: u64,
+    },
+    /// A replica was added.
+    Replica {
+        /// The new replica.
+        replica: Replica,
+    },
+    /// So many streams were deleted.
+    Deleted {
+        /// How many.
+        streams: u64,
+    },
+    /// Somebody else was faster: check against the present revision and propose again.
+    Conflict,
+    /// Refused; nothing changed.
+    Refused(ApiError),
+}
+
+impl From<ApiErrorCode> for MetaOutcome {
+    fn from(code: ApiErrorCode) -> Self {
+        Self::Refused(ApiError::new(code))
+    }
+}
+
+/// What an applied entry brings about. Every server acts on those that concern its own replicas.
+pub trait MetaEffects {
+    /// The command with this ordinal came to this end.
+    fn replied(&mut self, ordinal: u32, outcome: &MetaOutcome);
+    /// This replica is to exist on its server.
+    fn replica_start(&mut self, stream: &StreamEntry, replica: &Replica);
+    /// This replica is to be stopped, and its files removed.
+    fn replica_stop(&mut self, group: GroupId, replica: &Replica);
+    /// A stream is new or has changed (configuration, members, state).
+    fn stream_changed(&mut self, stream: &StreamEntry);
+    /// A stream is gone.
+    fn stream_removed(&mut self, stream: &StreamEntry);
+    /// A server is new or has changed.
+    fn server_changed(&mut self, server: &Server);
+    /// A server is gone.
+    fn server_removed(&mut self, server: &Server);
+}
+
+/// A stream's key: account and name.
+type Key = (String, String);
+
+/// The state of the meta group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    cluster: ClusterId,
+    applied: LogIndex,
+    stamp: Wall,
+    servers: BTreeMap<NodeId, Server>,
+    streams: BTreeMap<Key, StreamEntry>,
+    groups: BTreeMap<GroupId, Key>,
+    next_group: GroupId,
+    next_replica: ReplicaId,
+}
+
+impl Meta {
+    /// The state of a cluster that forms with these servers, as the synthetic snapshot at index 1 has it. The
+    /// replica ids of the meta group are 1, 2, ... in the order of the servers' ids.
+    #[must_use]
+    pub fn found(cluster: ClusterId, servers: impl IntoIterator<Item = ServerSpec>, created: Wall) -> Self {
+        let mut meta = Self {
+            cluster,
+            applied: LogIndex(1),
+            stamp: created,
+            servers: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            next_group: GroupId::META.next(),
+            next_replica: ReplicaId(1),
+        };
+        let sorted: BTreeMap<NodeId, ServerSpec> =
+            servers.into_iter().map(|server| (server.id, server)).collect();
+        for spec in sorted.into_values() {
+            let meta_replica = meta.new_replica();
+            let server = Server {
+                spec,
+                meta_replica,
+                joined: created,
+            };
+            meta.servers.insert(server.spec.id, server);
+        }
+        meta
+    }
+
+    /// The cluster's id.
+    #[must_use]
+    pub const fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Index of the last entry applied.
+    #[must_use]
+    pub const fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// Stamp of the last entry applied.
+    #[must_use]
+    pub const fn stamp(&self) -> Wall {
+        self.stamp
+    }
+
+    /// All servers, by id.
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.servers.values()
+    }
+
+    /// The server with this id.
+    #[must_use]
+    pub fn server(&self, node: NodeId) -> Option<&Server> {
+        self.servers.get(&node)
+    }
+
+    /// The server with this name.
+    #[must_use]
+    pub fn server_named(&self, name: &str) -> Option<&Server> {
+        self.servers.values().find(|server| server.spec.name == name)
+    }
+
+    /// All streams, by account and name.
+    pub fn streams(&self) -> impl Iterator<Item = &StreamEntry> {
+        self.streams.values()
+    }
+
+    /// The streams of an account, by name.
+    pub fn streams_of<'a>(&'a self, account: &'a str) -> impl Iterator<Item = &'a StreamEntry> {
+        self.streams
+            .range((account.to_owned(), String::new())..)
+            .map(|(_, stream)| stream)
+            .take_while(move |stream| stream.account == account)
+    }
+
+    /// A stream by its names.
+    #[must_use]
+    pub fn stream(&self, account: &str, name: &str) -> Option<&StreamEntry> {
+        self.streams.get(&(account.to_owned(), name.to_owned()))
+    }
+
+    /// The stream of a group.
+    #[must_use]
+    pub fn stream_of_group(&self, group: GroupId) -> Option<&StreamEntry> {
+        self.streams.get(self.groups.get(&group)?)
+    }
+
+    /// Whether a group of this id was ever handed out. One that was, and that no stream has, is deleted for good.
+    #[must_use]
+    pub fn group_was_made(&self, group: GroupId) -> bool {
+        group < self.next_group
+    }
+
+    /// Nothing but the first entry of a term: the log has come this far.
+    pub fn term_start(&mut self, index: LogIndex) {
+        self.applied = self.applied.max(index);
+    }
+
+    /// Applies one entry.
+    ///
+    /// # Errors
+    /// [`MetaError`]: nothing was applied, and the replica must stop.
+    pub fn apply(
+        &mut self,
+        index: LogIndex,
+        entry: &[u8],
+        fx: &mut impl MetaEffects,
+    ) -> Result<(), MetaError> {
+        if index <= self.applied {
+            return Err(MetaError::OutOfOrder {
+                got: index,
+                applied: self.applied,
+            });
+        }
+        let entry = MetaEntry::decode(entry)?;
+        // All configurations are read before anything changes, so that an entry is applied whole or not at all.
+        let specs = entry
+            .commands
+            .iter()
+            .map(spec_of)
+            .collect::<Result<Vec<_>, _>>()?;
+        self.applied = index;
+        self.stamp = self.stamp.max(entry.stamp);
+        for (ordinal, (command, spec)) in (0..).zip(entry.commands.into_iter().zip(specs)) {
+            let outcome = self.run(command, spec, fx).unwrap_or_else(|refused| refused);
+            fx.replied(ordinal, &outcome);
+        }
+        Ok(())
+    }
+
+    /// Runs one command; an `Err` is a refusal that changed nothing.
+    fn run(
+        &mut self,
+        command: MetaCommand,
+        spec: Option<StreamSpec>,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        match command {
+            MetaCommand::ServerJoin { server } => Ok(self.server_join(server, fx)),
+            MetaCommand::ServerUpdate { server } => self.server_update(server, fx),
+            MetaCommand::ServerLeave { node } => self.server_leave(node, fx),
+            MetaCommand::MetaReplicaReplace { node } => self.meta_replica_replace(node, fx),
+            MetaCommand::StreamCreate {
+                account,
+                config: _,
+                limits,
+                hint,
+            } => self.stream_create(account, spec.ok_or(ApiErrorCode::BadRequest)?, &limits, &hint, fx),
+            MetaCommand::GroupFormed { group } => self.group_formed(group, fx),
+            MetaCommand::ReplicasPresent { group, replicas } => self.replicas_present(group, &replicas, fx),
+            MetaCommand::GroupReform { group, hint } => self.group_reform(group, &hint, fx),
+            MetaCommand::StreamDelete { account, name } => {
+                if self.remove_stream(&(account, name), fx) {
+                    Ok(MetaOutcome::Deleted { streams: 1 })
+                } else {
+                    Err(ApiErrorCode::StreamNotFound.into())
+                }
+            }
+            MetaCommand::AccountPurge { account } => {
+                let keys: Vec<Key> = self.streams_of(&account).map(key_of).collect();
+                let streams = keys.iter().filter(|key| self.remove_stream(key, fx)).count() as u64;
+                Ok(MetaOutcome::Deleted { streams })
+            }
+            MetaCommand::UpdateBegin {
+                account,
+                config: _,
+                rev,
+                limits,
+            } => self.update_begin(account, spec.ok_or(ApiErrorCode::BadRequest)?, rev, &limits, fx),
+            MetaCommand::UpdateFinish { group, rev } => self.update_end(group, rev, true, fx),
+            MetaCommand::UpdateRevert { group, rev } => self.update_end(group, rev, false, fx),
+            MetaCommand::ReplicaAdd { group, node, hint } => self.replica_add(group, node, &hint, fx),
+            MetaCommand::ReplicaPromote { group, replica } => self.replica_promote(group, replica, fx),
+            MetaCommand::ReplicaRemove { group, replica } => self.replica_remove(group, replica, fx),
+        }
+    }
+
+    fn new_replica(&mut self) -> ReplicaId {
+        let id = self.next_replica;
+        self.next_replica = id.next();
+        id
+    }
+
+    fn new_group(&mut self) -> GroupId {
+        let id = self.next_group;
+        self.next_group = id.next();
+        id
+    }
+
+    fn by_group(&mut self, group: GroupId) -> Result<&mut StreamEntry, MetaOutcome> {
+        self.groups
+            .get(&group)
+            .and_then(|key| self.streams.get_mut(key))
+            .ok_or_else(|| ApiErrorCode::StreamNotFound.into())
+    }
+
+    // --- servers ---
+
+    fn server_join(&mut self, spec: ServerSpec, fx: &mut impl MetaEffects) -> MetaOutcome {
+        let known = self
+            .servers
+            .get(&spec.id)
+            .map(|known| (known.meta_replica, known.joined));
+        let (meta_replica, joined) = known.unwrap_or_else(|| (self.new_replica(), self.stamp));
+        let server = Server {
+            spec,
+            meta_replica,
+            joined,
+        };
+        fx.server_changed(&server);
+        self.servers.insert(server.spec.id, server);
+        MetaOutcome::Server { meta_replica }
+    }
+
+    fn server_update(
+        &mut self,
+        spec: ServerSpec,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        if !self.servers.contains_key(&spec.id) {
+            return Err(ApiErrorCode::ClusterServerNotMember.into());
+        }
+        Ok(self.server_join(spec, fx))
+    }
+
+    fn server_leave(&mut self, node: NodeId, fx: &mut impl MetaEffects) -> Result<MetaOutcome, MetaOutcome> {
+        let server = self
+            .servers
+            .remove(&node)
+            .ok_or(ApiErrorCode::ClusterServerNotMember)?;
+        fx.server_removed(&server);
+        Ok(MetaOutcome::Done)
+    }
+
+    fn meta_replica_replace(
+        &mut self,
+        node: NodeId,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        if !self.servers.contains_key(&node) {
+            return Err(ApiErrorCode::ClusterServerNotMember.into());
+        }
+        let meta_replica = self.new_replica();
+        if let Some(server) = self.servers.get_mut(&node) {
+            server.meta_replica = meta_replica;
+            fx.server_changed(server);
+        }
+        Ok(MetaOutcome::Server { meta_replica })
+    }
+
+    // --- streams ---
+
+    fn stream_create(
+        &mut self,
+        account: String,
+        spec: StreamSpec,
+        limits: &AccountLimits,
+        hint: &PlacementHint,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        if let Some(present) = self.stream(&account, &spec.name) {
+            if present.spec.config != spec.config {
+                return Err(ApiErrorCode::StreamNameExist.into());
+            }
+            return Ok(MetaOutcome::Stream {
+                group: present.group,
+                created: false,
+            });
+        }
+        self.check_overlap(&account, &spec)?;
+        self.check_limits(&account, &spec, limits)?;
+        let nodes = placement::place(self, &spec, hint, &[], spec.replicas).map_err(MetaOutcome::Refused)?;
+
+        let group = self.new_group();
+        let stream = StreamEntry {
+            account,
+            spec,
+            rev: 1,
+            group,
+            replicas: self.founding_replicas(nodes),
+            created: self.stamp,
+            state: GroupState::Forming,
+            pending: None,
+        };
+        self.groups.insert(group, key_of(&stream));
+        start_all(&stream, fx);
+        self.streams.insert(key_of(&stream), stream);
+        Ok(MetaOutcome::Stream { group, created: true })
+    }
+
+    fn founding_replicas(&mut self, nodes: Vec<NodeId>) -> Vec<Replica> {
+        let replica = |node| Replica {
+            id: self.new_replica(),
+            node,
+            role: ReplicaRole::Voter,
+            present: false,
+        };
+        nodes.into_iter().map(replica).collect()
+    }
+
+    /// 10065: a subject of the new configuration meets one of another stream, present or pending.
+    fn check_overlap(&self, account: &str, spec: &StreamSpec) -> Result<(), MetaOutcome> {
+        let others = self
+            .streams_of(account)
+            .filter(|other| other.spec.name != spec.name);
+        for other in others.flat_map(StreamEntry::specs) {
+            if spec.overlaps(other) {
+                return Err(ApiErrorCode::StreamSubjectOverlap.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks in nats-server's order: number of streams, consumers of the configuration, reserved bytes.
+    fn check_limits(
+        &self,
+        account: &str,
+        spec: &StreamSpec,
+        limits: &AccountLimits,
+    ) -> Result<(), MetaOutcome> {
+        let others = || {
+            self.streams_of(account)
+                .filter(|other| other.spec.name != spec.name)
+        };
+        if limits
+            .max_streams
+            .is_some_and(|max| others().count() as u64 >= max)
+        {
+            return Err(ApiErrorCode::MaximumStreamsLimit.into());
+        }
+        if let (Some(max), Some(wanted)) = (limits.max_consumers, spec.max_consumers)
+            && wanted > max
+        {
+            return Err(ApiErrorCode::MaximumConsumersLimit.into());
+        }
+        let (max, code) = if spec.memory {
+            (limits.max_memory, ApiErrorCode::MemoryResourcesExceeded)
+        } else {
+            (limits.max_storage, ApiErrorCode::StorageResourcesExceeded)
+        };
+        let reserved = |stream: &StreamEntry| {
+            let specs = stream.specs().filter(|other| other.memory == spec.memory);
+            specs.map(StreamSpec::reserved_bytes).max().unwrap_or(0)
+        };
+        let total = others()
+            .map(reserved)
+            .fold(spec.reserved_bytes(), u64::saturating_add);
+        // A stream without `max_bytes` reserves nothing, so no reservation stands in its way.
+        if spec.max_bytes.is_some() && max.is_some_and(|max| total > max) {
+            return Err(code.into());
+        }
+        Ok(())
+    }
+
+    fn group_formed(
+        &mut self,
+        group: GroupId,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        stream.state = GroupState::Formed;
+        fx.stream_changed(stream);
+        Ok(MetaOutcome::Done)
+    }
+
+    fn replicas_present(
+        &mut self,
+        group: GroupId,
+        ids: &[ReplicaId],
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        for replica in stream
+            .replicas
+            .iter_mut()
+            .filter(|replica| ids.contains(&replica.id))
+        {
+            replica.present = true;
+        }
+        fx.stream_changed(stream);
+        Ok(MetaOutcome::Done)
+    }
+
+    fn group_reform(
+        &mut self,
+        group: GroupId,
+        hint: &PlacementHint,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let old = self.by_group(group)?.clone();
+        if old.state == GroupState::Formed {
+            return Err(MetaOutcome::Conflict);
+        }
+        // The stream that gives way must not count against the servers that may take it.
+        self.streams.remove(&key_of(&old));
+        let placed = placement::place(self, &old.spec, hint, &[], old.spec.replicas);
+        let nodes = match placed {
+            Ok(nodes) => nodes,
+            Err(error) => {
+                self.streams.insert(key_of(&old), old);
+                return Err(MetaOutcome::Refused(error));
+            }
+        };
+        for replica in &old.replicas {
+            fx.replica_stop(group, replica);
+        }
+        let stream = StreamEntry {
+            group: self.new_group(),
+            replicas: self.founding_replicas(nodes),
+            ..old
+        };
+        self.groups.remove(&group);
+        self.groups.insert(stream.group, key_of(&stream));
+        start_all(&stream, fx);
+        let group = stream.group;
+        self.streams.insert(key_of(&stream), stream);
+        Ok(MetaOutcome::Stream { group, created: true })
+    }
+
+    fn remove_stream(&mut self, key: &Key, fx: &mut impl MetaEffects) -> bool {
+        let Some(stream) = self.streams.remove(key) else {
+            return false;
+        };
+        self.groups.remove(&stream.group);
+        for replica in &stream.replicas {
+            fx.replica_stop(stream.group, replica);
+        }
+        fx.stream_removed(&stream);
+        true
+    }
+
+    fn update_begin(
+        &mut self,
+        account: String,
+        spec: StreamSpec,
+        rev: u64,
+        limits: &AccountLimits,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let present = self
+            .stream(&account, &spec.name)
+            .ok_or(ApiErrorCode::StreamNotFound)?;
+        if present.rev != rev {
+            return Err(MetaOutcome::Conflict);
+        }
+        if present.pending.is_some() {
+            return Err(ApiErrorCode::StreamReconfigureInProgress.into());
+        }
+        self.check_overlap(&account, &spec)?;
+        // Only what grows is checked: an account over its limits may still make its streams smaller.
+        if spec.reserved_bytes() > present.spec.reserved_bytes() {
+            let limits = AccountLimits {
+                max_streams: None,
+                ..*limits
+            };
+            self.check_limits(&account, &spec, &limits)?;
+        }
+        let group = present.group;
+        let stream = self.by_group(group)?;
+        let rev = stream.rev + 1;
+        stream.pending = Some(PendingUpdate { rev, spec });
+        fx.stream_changed(stream);
+        Ok(MetaOutcome::Update { group, rev })
+    }
+
+    fn update_end(
+        &mut self,
+        group: GroupId,
+        rev: u64,
+        accepted: bool,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        match stream.pending.take_if(|pending| pending.rev == rev) {
+            Some(pending) => {
+                // A revision that was refused is not given out again: the stream's log may have seen it.
+                stream.rev = rev;
+                if accepted {
+                    stream.spec = pending.spec;
+                }
+                fx.stream_changed(stream);
+                Ok(MetaOutcome::Done)
+            }
+            // A second leader may finish what the first has finished.
+            None if stream.rev >= rev => Ok(MetaOutcome::Done),
+            None => Err(MetaOutcome::Conflict),
+        }
+    }
+
+    // --- replicas ---
+
+    fn replica_add(
+        &mut self,
+        group: GroupId,
+        node: Option<NodeId>,
+        hint: &PlacementHint,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        let spec = stream.spec.clone();
+        let taken: Vec<NodeId> = stream.nodes().collect();
+        let node = match node {
+            Some(node) if self.servers.contains_key(&node) => node,
+            Some(_) => return Err(ApiErrorCode::ClusterServerNotMember.into()),
+            None => placement::place(self, &spec, hint, &taken, 1)
+                .map_err(MetaOutcome::Refused)?
+                .first()
+                .copied()
+                .ok_or(ApiErrorCode::PeerRemap)?,
+        };
+        let replica = Replica {
+            id: self.new_replica(),
+            node,
+            role: ReplicaRole::Learner,
+            present: false,
+        };
+        let stream = self.by_group(group)?;
+        stream.replicas.push(replica);
+        fx.replica_start(stream, &replica);
+        fx.stream_changed(stream);
+        Ok(MetaOutcome::Replica { replica })
+    }
+
+    fn replica_promote(
+        &mut self,
+        group: GroupId,
+        id: ReplicaId,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
+        let replica = replica.ok_or(ApiErrorCode::ClusterPeerNotMember)?;
+        replica.role = ReplicaRole::Voter;
+        replica.present = true;
+        fx.stream_changed(stream);
+        Ok(MetaOutcome::Done)
+    }
+
+    fn replica_remove(
+        &mut self,
+        group: GroupId,
+        id: ReplicaId,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        let replica = *stream.replica(id).ok_or(ApiErrorCode::ClusterPeerNotMember)?;
+        let others_vote = stream
+            .replicas
+            .iter()
+            .any(|other| other.id != id && other.role == ReplicaRole::Voter);
+        if !others_vote {
+            return Err(ApiErrorCode::PeerRemap.into());
+        }
+        stream.replicas.retain(|other| other.id != id);
+        fx.replica_stop(group, &replica);
+        fx.stream_changed(stream);
+        Ok(MetaOutcome::Done)
+    }
+
+    // --- checkpoint ---
+
+    /// The whole state, for a snapshot or a checkpoint.
+    #[must_use]
+    pub fn checkpoint(&self) -> Vec<u8> {
+        let image = Image {
+            cluster: self.cluster,
+            applied: self.applied.0,
+            stamp: self.stamp,
+            servers: self.servers.values().cloned().collect(),
+            streams: self.streams.values().map(StreamImage::of).collect(),
+            next_group: self.next_group,
+            next_replica: self.next_replica,
+        };
+        let mut out = vec![META_ENTRY_VERSION];
+        serde_json::to_writer(&mut out, &image)
+            .expect("plain data can be written as JSON, and a Vec takes all of it");
+        out
+    }
+
+    /// The state that [`Meta::checkpoint`] wrote.
+    ///
+    /// # Errors
+    /// [`MetaError`] if the bytes are not such a state.
+    pub fn restore(bytes: &[u8]) -> Result<Self, MetaError> {
+        let (version, json) = bytes
+            .split_first()
+            .ok_or_else(|| MetaError::Malformed("empty checkpoint".to_owned()))?;
+        if *version != META_ENTRY_VERSION {
+            return Err(MetaError::Version(*version));
+        }
+        let image: Image =
+            serde_json::from_slice(json).map_err(|error| MetaError::Malformed(error.to_string()))?;
+        let streams = image
+            .streams
+            .into_iter()
+            .map(StreamImage::restore)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            cluster: image.cluster,
+            applied: LogIndex(image.applied),
+            stamp: image.stamp,
+            servers: image
+                .servers
+                .into_iter()
+                .map(|server| (server.spec.id, server))
+                .collect(),
+            groups: streams
+                .iter()
+                .map(|stream| (stream.group, key_of(stream)))
+                .collect(),
+            streams: streams
+                .into_iter()
+                .map(|stream| (key_of(&stream), stream))
+                .collect(),
+            next_group: image.next_group,
+            next_replica: image.next_replica,
+        })
+    }
+
+    /// A hash of the whole state; equal on replicas that applied the same entries.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(&self.checkpoint())
+    }
+}
+
+/// The state as a checkpoint has it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Image {
+    #[serde(with = "ids::cluster")]
+    cluster: ClusterId,
+    applied: u64,
+    #[serde(with = "ids::wall")]
+    stamp: Wall,
+    servers: Vec<Server>,
+    streams: Vec<StreamImage>,
+    #[serde(with = "ids::group")]
+    next_group: GroupId,
+    #[serde(with = "ids::replica")]
+    next_replica: ReplicaId,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamImage {
+    account: String,
+    config: String,
+    rev: u64,
+    #[serde(with = "ids::group")]
+    group: GroupId,
+    replicas: Vec<Replica>,
+    #[serde(with = "ids::wall")]
+    created: Wall,
+    state: GroupState,
+    pending: Option<(u64, String)>,
+}
+
+impl StreamImage {
+    fn of(stream: &StreamEntry) -> Self {
+        Self {
+            account: stream.account.clone(),
+            config: stream.spec.config.clone(),
+            rev: stream.rev,
+            group: stream.group,
+            replicas: stream.replicas.clone(),
+            created: stream.created,
+            state: stream.state,
+            pending: stream
+                .pending
+                .as_ref()
+                .map(|pending| (pending.rev, pending.spec.config.clone())),
+        }
+    }
+
+    fn restore(self) -> Result<StreamEntry, MetaError> {
+        let pending = match self.pending {
+            Some((rev, config)) => Some(PendingUpdate {
+                rev,
+                spec: StreamSpec::read(&config)?,
+            }),
+            None => None,
+        };
+        Ok(StreamEntry {
+            spec: StreamSpec::read(&self.config)?,
+            account: self.account,
+            rev: self.rev,
+            group: self.group,
+            replicas: self.replicas,
+            created: self.created,
+            state: self.state,
+            pending,
+        })
+    }
+}
+
+fn spec_of(command: &MetaCommand) -> Result<Option<StreamSpec>, MetaError> {
+    match command {
+        MetaCommand::StreamCreate { config, .. } | MetaCommand::UpdateBegin { config, .. } => {
+            StreamSpec::read(config).map(Some)
+        }
+        MetaCommand::ServerJoin { .. }
+        | MetaCommand::ServerUpdate { .. }
+        | MetaCommand::ServerLeave { .. }
+        | MetaCommand::MetaReplicaReplace { .. }
+        | MetaCommand::GroupFormed { .. }
+        | MetaCommand::ReplicasPresent { .. }
+        | MetaCommand::GroupReform { .. }
+        | MetaCommand::StreamDelete { .. }
+        | MetaCommand::AccountPurge { .. }
+        | MetaCommand::UpdateFinish { .. }
+        | MetaCommand::UpdateRevert { .. }
+        | MetaCommand::ReplicaAdd { .. }
+        | MetaCommand::ReplicaPromote { .. }
+        | MetaCommand::ReplicaRemove { .. } => Ok(None),
+    }
+}
+
+fn key_of(stream: &StreamEntry) -> Key {
+    (stream.account.clone(), stream.spec.name.clone())
+}
+
+fn start_all(stream: &StreamEntry, fx: &mut impl MetaEffects) {
+    for replica in &stream.replicas {
+        fx.replica_start(stream, replica);
+    }
+    fx.stream_changed(stream);
+}
+
+#[cfg(test)]
+mod tests;

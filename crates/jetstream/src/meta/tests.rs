@@ -1,0 +1,475 @@
+use super::*;
+use proptest::prelude::*;
+
+/// Effects as lines of text.
+#[derive(Default)]
+struct Lines(Vec<String>);
+
+impl MetaEffects for Lines {
+    fn replied(&mut self, ordinal: u32, outcome: &MetaOutcome) {
+        let outcome = match outcome {
+            MetaOutcome::Refused(error) => format!("{} {}", error.code.err_code(), error.description),
+            other => format!("{other:?}"),
+        };
+        self.0.push(format!("{ordinal}: {outcome}"));
+    }
+    fn replica_start(&mut self, stream: &StreamEntry, replica: &Replica) {
+        self.0.push(format!(
+            "start {} {}/{} on {}",
+            stream.spec.name, stream.group, replica.id, replica.node
+        ));
+    }
+    fn replica_stop(&mut self, group: GroupId, replica: &Replica) {
+        self.0
+            .push(format!("stop {group}/{} on {}", replica.id, replica.node));
+    }
+    fn stream_changed(&mut self, stream: &StreamEntry) {
+        let voters = stream
+            .replicas
+            .iter()
+            .filter(|replica| replica.role == ReplicaRole::Voter)
+            .count();
+        self.0.push(format!(
+            "changed {} rev {} {:?} voters {voters} of {}{}",
+            stream.spec.name,
+            stream.rev,
+            stream.state,
+            stream.replicas.len(),
+            if stream.pending.is_some() { " pending" } else { "" }
+        ));
+    }
+    fn stream_removed(&mut self, stream: &StreamEntry) {
+        self.0.push(format!("removed {}", stream.spec.name));
+    }
+    fn server_changed(&mut self, server: &Server) {
+        self.0.push(format!(
+            "server {} meta {}",
+            server.spec.name, server.meta_replica
+        ));
+    }
+    fn server_removed(&mut self, server: &Server) {
+        self.0.push(format!("server {} left", server.spec.name));
+    }
+}
+
+fn server(id: u64, tags: &[&str]) -> ServerSpec {
+    ServerSpec {
+        id: NodeId(id),
+        name: format!("n{id}"),
+        addresses: Vec::new(),
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        apply_version: 1,
+    }
+}
+
+fn cluster_of_three() -> Meta {
+    let tags = [&["az:a"][..], &["az:b", "ssd"], &["az:b"]];
+    Meta::found(
+        ClusterId(5),
+        (1..).zip(tags).map(|(id, tags)| server(id, tags)),
+        Wall(100),
+    )
+}
+
+fn hint(online: &[u64]) -> PlacementHint {
+    PlacementHint {
+        cluster: "test".to_owned(),
+        candidates: (1..=3)
+            .map(|id| Candidate {
+                node: NodeId(id),
+                online: online.contains(&id),
+                file_bytes: 1_000,
+                memory_bytes: 1_000,
+            })
+            .collect(),
+        unique_tag: None,
+    }
+}
+
+fn config(name: &str, subjects: &[&str], more: &str) -> String {
+    format!(r#"{{"name":"{name}","subjects":{subjects:?},"storage":"file"{more}}}"#)
+}
+
+fn create(name: &str, subjects: &[&str], more: &str) -> MetaCommand {
+    MetaCommand::StreamCreate {
+        account: "A".to_owned(),
+        config: config(name, subjects, more),
+        limits: AccountLimits::default(),
+        hint: hint(&[1, 2, 3]),
+    }
+}
+
+fn apply(meta: &mut Meta, commands: Vec<MetaCommand>) -> Vec<String> {
+    let mut lines = Lines::default();
+    let entry = MetaEntry {
+        stamp: Wall(1_000),
+        commands,
+    };
+    meta.apply(meta.applied().next(), &entry.encode(), &mut lines)
+        .unwrap();
+    assert_eq!(Meta::restore(&meta.checkpoint()).as_ref(), Ok(&*meta));
+    lines.0
+}
+
+#[test]
+fn a_stream_is_created_formed_and_deleted() {
+    let mut meta = cluster_of_three();
+    let made = apply(&mut meta, vec![create("S", &["s.>"], r#","num_replicas":3"#)]);
+    assert_eq!(
+        made,
+        [
+            "start S 2/4 on 1",
+            "start S 2/5 on 2",
+            "start S 2/6 on 3",
+            "changed S rev 1 Forming voters 3 of 3",
+            "0: Stream { group: GroupId(2), created: true }",
+        ]
+    );
+    let formed = MetaCommand::GroupFormed { group: GroupId(2) };
+    assert_eq!(
+        apply(&mut meta, vec![formed]),
+        ["changed S rev 1 Formed voters 3 of 3", "0: Done"]
+    );
+
+    // The same again is no error; another configuration is; subjects of two streams never meet.
+    let again = apply(
+        &mut meta,
+        vec![
+            create("S", &["s.>"], r#","num_replicas":3"#),
+            create("S", &["s.*"], ""),
+            create("T", &["*.x"], ""),
+        ],
+    );
+    assert_eq!(
+        again,
+        [
+            "0: Stream { group: GroupId(2), created: false }",
+            "1: 10058 stream name already in use with a different configuration",
+            "2: 10065 subjects overlap with an existing stream",
+        ]
+    );
+
+    let delete = || MetaCommand::StreamDelete {
+        account: "A".to_owned(),
+        name: "S".to_owned(),
+    };
+    let gone = apply(&mut meta, vec![delete(), delete()]);
+    assert_eq!(
+        gone,
+        [
+            "stop 2/4 on 1",
+            "stop 2/5 on 2",
+            "stop 2/6 on 3",
+            "removed S",
+            "0: Deleted { streams: 1 }",
+            "1: 10059 stream not found",
+        ]
+    );
+    assert!(meta.group_was_made(GroupId(2)) && meta.stream_of_group(GroupId(2)).is_none());
+}
+
+#[test]
+fn an_update_reserves_the_union_until_the_stream_has_decided() {
+    let mut meta = cluster_of_three();
+    apply(&mut meta, vec![create("S", &["old"], "")]);
+    let begin = |rev| MetaCommand::UpdateBegin {
+        account: "A".to_owned(),
+        config: config("S", &["new"], ""),
+        rev,
+        limits: AccountLimits::default(),
+    };
+    let group = GroupId(2);
+    let lines = apply(
+        &mut meta,
+        vec![
+            begin(7),
+            begin(1),
+            begin(1),
+            create("T", &["new"], ""),
+            create("U", &["old"], ""),
+        ],
+    );
+    assert_eq!(
+        lines,
+        [
+            "0: Conflict",
+            "changed S rev 1 Forming voters 1 of 1 pending",
+            "1: Update { group: GroupId(2), rev: 2 }",
+            "2: 10226 stream reconfiguration already in progress",
+            "3: 10065 subjects overlap with an existing stream",
+            "4: 10065 subjects overlap with an existing stream",
+        ]
+    );
+    let end = apply(
+        &mut meta,
+        vec![
+            MetaCommand::UpdateFinish { group, rev: 2 },
+            MetaCommand::UpdateFinish { group, rev: 2 },
+            create("U", &["old"], ""),
+        ],
+    );
+    assert_eq!(
+        end[..3],
+        ["changed S rev 2 Forming voters 1 of 1", "0: Done", "1: Done"]
+    );
+    assert_eq!(meta.stream("A", "S").unwrap().spec.subjects[0].as_bytes(), b"new");
+    assert_eq!(meta.stream("A", "U").unwrap().group, GroupId(3));
+
+    // A refused revision is used up, and the old configuration stands.
+    let begin = MetaCommand::UpdateBegin {
+        account: "A".to_owned(),
+        config: config("S", &["third"], ""),
+        rev: 2,
+        limits: AccountLimits::default(),
+    };
+    apply(
+        &mut meta,
+        vec![begin, MetaCommand::UpdateRevert { group, rev: 3 }],
+    );
+    let stream = meta.stream("A", "S").unwrap();
+    assert_eq!(
+        (
+            stream.rev,
+            stream.pending.is_none(),
+            stream.spec.subjects[0].as_bytes()
+        ),
+        (3, true, &b"new"[..])
+    );
+}
+
+#[test]
+fn placement_says_why_it_fails() {
+    let mut meta = cluster_of_three();
+    let with = |name: &str, more: &str, hint: PlacementHint| MetaCommand::StreamCreate {
+        account: "A".to_owned(),
+        config: config(name, &[], more),
+        limits: AccountLimits {
+            max_storage: Some(5_000),
+            max_streams: Some(2),
+            ..AccountLimits::default()
+        },
+        hint,
+    };
+    let unique = PlacementHint {
+        unique_tag: Some("az:".to_owned()),
+        ..hint(&[1, 2, 3])
+    };
+    let lines = apply(
+        &mut meta,
+        vec![
+            with("a", r#","num_replicas":3"#, hint(&[1])),
+            with("a", r#","placement":{"tags":["ssd","gpu"]}"#, hint(&[1, 2, 3])),
+            with(
+                "a",
+                r#","placement":{"tags":["!az:b"]},"num_replicas":2"#,
+                hint(&[1, 2, 3]),
+            ),
+            with("a", r#","max_bytes":1001"#, hint(&[1, 2, 3])),
+            with("a", r#","max_bytes":5001"#, hint(&[1, 2, 3])),
+            with("a", r#","num_replicas":3"#, unique),
+            with("a", r#","placement":{"cluster":"other"}"#, hint(&[1, 2, 3])),
+        ],
+    );
+    assert_eq!(
+        lines,
+        [
+            "0: 10005 no suitable peers for placement, peer offline",
+            "1: 10005 no suitable peers for placement, tags not matched ['gpu', 'ssd']",
+            "2: 10005 no suitable peers for placement, tags excluded ['az:b']",
+            "3: 10005 no suitable peers for placement, insufficient storage",
+            "4: 10047 insufficient storage resources available",
+            "5: 10005 no suitable peers for placement, server tag not unique",
+            "6: 10005 no suitable peers for placement",
+        ]
+    );
+    // One of three may be away. The replicas go where the fewest are.
+    apply(
+        &mut meta,
+        vec![
+            with("a", r#","num_replicas":3"#, hint(&[1, 3])),
+            with("b", "", hint(&[2, 3])),
+        ],
+    );
+    assert_eq!(meta.stream("A", "b").unwrap().replicas[0].node, NodeId(2));
+    let third = apply(&mut meta, vec![with("c", "", hint(&[1, 2, 3]))]);
+    assert_eq!(third, ["0: 10027 maximum number of streams reached"]);
+}
+
+#[test]
+fn replicas_are_replaced_one_by_one_and_ids_never_come_back() {
+    let mut meta = cluster_of_three();
+    apply(&mut meta, vec![create("S", &["s"], r#","num_replicas":2"#)]);
+    let group = GroupId(2);
+    let add = |node| MetaCommand::ReplicaAdd {
+        group,
+        node,
+        hint: hint(&[1, 2, 3]),
+    };
+    let lines = apply(
+        &mut meta,
+        vec![
+            add(None),
+            MetaCommand::ReplicaPromote {
+                group,
+                replica: ReplicaId(6),
+            },
+            MetaCommand::ReplicaRemove {
+                group,
+                replica: ReplicaId(4),
+            },
+            add(Some(NodeId(2))),
+            MetaCommand::ReplicaRemove {
+                group,
+                replica: ReplicaId(5),
+            },
+            MetaCommand::ReplicaRemove {
+                group,
+                replica: ReplicaId(6),
+            },
+            add(Some(NodeId(9))),
+        ],
+    );
+    assert_eq!(
+        lines,
+        [
+            "start S 2/6 on 3",
+            "changed S rev 1 Forming voters 2 of 3",
+            "0: Replica { replica: Replica { id: ReplicaId(6), node: NodeId(3), role: Learner, present: false } }",
+            "changed S rev 1 Forming voters 3 of 3",
+            "1: Done",
+            "stop 2/4 on 1",
+            "changed S rev 1 Forming voters 2 of 2",
+            "2: Done",
+            "start S 2/7 on 2",
+            "changed S rev 1 Forming voters 2 of 3",
+            "3: Replica { replica: Replica { id: ReplicaId(7), node: NodeId(2), role: Learner, present: false } }",
+            "stop 2/5 on 2",
+            "changed S rev 1 Forming voters 1 of 2",
+            "4: Done",
+            "5: 10075 peer remap failed",
+            "6: 10044 server is not a member of the cluster",
+        ]
+    );
+    let reform = MetaCommand::GroupReform {
+        group,
+        hint: hint(&[1, 2]),
+    };
+    assert_eq!(
+        apply(&mut meta, vec![reform]).last().map(String::as_str),
+        Some("0: Stream { group: GroupId(3), created: true }")
+    );
+    let ids: Vec<u64> = meta
+        .stream("A", "S")
+        .unwrap()
+        .replicas
+        .iter()
+        .map(|replica| replica.id.0)
+        .collect();
+    assert_eq!((ids, meta.stream_of_group(group).is_none()), (vec![8, 9], true));
+}
+
+#[test]
+fn servers_keep_their_meta_replica_until_it_is_lost() {
+    let mut meta = cluster_of_three();
+    let lines = apply(
+        &mut meta,
+        vec![
+            MetaCommand::ServerJoin {
+                server: server(4, &[]),
+            },
+            MetaCommand::ServerJoin {
+                server: server(4, &["x"]),
+            },
+            MetaCommand::MetaReplicaReplace { node: NodeId(4) },
+            MetaCommand::ServerUpdate {
+                server: server(8, &[]),
+            },
+            MetaCommand::ServerLeave { node: NodeId(1) },
+        ],
+    );
+    assert_eq!(
+        lines,
+        [
+            "server n4 meta 4",
+            "0: Server { meta_replica: ReplicaId(4) }",
+            "server n4 meta 4",
+            "1: Server { meta_replica: ReplicaId(4) }",
+            "server n4 meta 5",
+            "2: Server { meta_replica: ReplicaId(5) }",
+            "3: 10044 server is not a member of the cluster",
+            "server n1 left",
+            "4: Done",
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_read_changes_nothing() {
+    let mut meta = cluster_of_three();
+    let before = meta.digest();
+    let mut lines = Lines::default();
+    let broken = MetaEntry {
+        stamp: Wall(1),
+        commands: vec![
+            create("S", &["s"], ""),
+            MetaCommand::StreamCreate {
+                account: "A".to_owned(),
+                config: "{}".to_owned(),
+                limits: AccountLimits::default(),
+                hint: PlacementHint::default(),
+            },
+        ],
+    };
+    let result = meta.apply(LogIndex(2), &broken.encode(), &mut lines);
+    assert!(matches!(result, Err(MetaError::Config(_))), "{result:?}");
+    assert_eq!(
+        meta.apply(LogIndex(2), b"\x09{}", &mut lines),
+        Err(MetaError::Version(9))
+    );
+    let order = meta.apply(LogIndex(1), &broken.encode(), &mut lines);
+    assert!(matches!(order, Err(MetaError::OutOfOrder { .. })), "{order:?}");
+    assert_eq!((meta.digest(), lines.0.len()), (before, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Any mix of commands: what the checkpoint brings back is the same and goes the same way; ids are unique; no
+    /// two streams of an account overlap.
+    #[test]
+    fn invariants_hold_under_any_commands(steps in prop::collection::vec((0u8..10, 0u64..6, 1u64..4), 1..40)) {
+        let mut meta = cluster_of_three();
+        let mut twin = meta.clone();
+        for (kind, a, b) in steps {
+            let (group, replica) = (GroupId(a + 2), ReplicaId(a + b + 3));
+            let name = ["S", "T", "U"][usize::try_from(b).unwrap() - 1];
+            let command = match kind {
+                0..=2 => create(name, &[["s.a", "s.*", "t", "u.>", "u.x", ">"][usize::try_from(a).unwrap()]], &format!(r#","num_replicas":{b}"#)),
+                3 => MetaCommand::StreamDelete { account: "A".to_owned(), name: name.to_owned() },
+                4 => MetaCommand::ReplicaAdd { group, node: (a > 3).then_some(NodeId(b)), hint: hint(&[1, 2, 3]) },
+                5 => MetaCommand::ReplicaPromote { group, replica },
+                6 => MetaCommand::ReplicaRemove { group, replica },
+                7 => MetaCommand::UpdateBegin { account: "A".to_owned(), config: config(name, &["s.b"], ""), rev: a, limits: AccountLimits::default() },
+                8 => MetaCommand::UpdateFinish { group, rev: b },
+                _ => MetaCommand::GroupReform { group, hint: hint(&[1, 2, 3]) },
+            };
+            apply(&mut meta, vec![command.clone()]);
+            twin = Meta::restore(&twin.checkpoint()).unwrap();
+            apply(&mut twin, vec![command]);
+            prop_assert_eq!(meta.digest(), twin.digest());
+
+            let mut ids: Vec<u64> = meta.streams().flat_map(|stream| stream.replicas.iter().map(|replica| replica.id.0)).collect();
+            let count = ids.len();
+            ids.sort_unstable();
+            ids.dedup();
+            prop_assert_eq!(ids.len(), count);
+            for one in meta.streams() {
+                prop_assert_eq!(meta.stream_of_group(one.group), Some(one));
+                prop_assert!(one.replicas.iter().any(|replica| replica.role == ReplicaRole::Voter));
+                for other in meta.streams().filter(|other| other.group != one.group) {
+                    prop_assert!(!one.spec.overlaps(&other.spec));
+                }
+            }
+        }
+    }
+}
