@@ -376,3 +376,96 @@ impl Iterator for Views {
         Some(parsed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn encoded(subject: &[u8], header: &[u8], payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let len = encode_into(&mut out, subject, header, payload).unwrap();
+        assert_eq!(len, out.len());
+        out
+    }
+
+    /// The layout is a promise to files that exist: these bytes never change.
+    #[test]
+    fn layout_is_fixed() {
+        let bytes = encoded(b"a.b", b"H", b"xyz");
+        assert_eq!(bytes[4..16], [23, 0, 0, 0, 3, 0, 1, 0, 1, 0, 0, 0]);
+        assert_eq!(&bytes[16..], b"a.bHxyz");
+        assert_eq!(bytes[..4], crc32c::crc32c(&bytes[4..]).to_le_bytes());
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let mut out = Vec::new();
+        let long = vec![b'a'; 65_536];
+        assert_eq!(encode_into(&mut out, &long, b"", b""), Err(RecordError::TooLarge));
+        assert!(out.is_empty());
+        assert!(encode_into(&mut out, &long[1..], b"", b"").is_ok());
+
+        let mut bytes = encoded(b"s", b"", b"p");
+        bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(RecordRef::parse(&bytes), Err(RecordError::TooLarge));
+        for (at, why) in [
+            (10, "header flag and length disagree"),
+            (11, "unknown flags"),
+            (8, "parts exceed the length"),
+        ] {
+            let mut bytes = encoded(b"s", b"", b"p");
+            bytes[at] += 9 * u8::from(at == 8) + u8::from(at != 8);
+            assert_eq!(RecordRef::parse(&bytes), Err(RecordError::Malformed(why)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips_back_to_back(
+            messages in vec((vec(any::<u8>(), 0..40), vec(any::<u8>(), 0..20), vec(any::<u8>(), 0..100)), 0..10),
+        ) {
+            let all: Vec<u8> = messages.iter().flat_map(|(s, h, p)| encoded(s, h, p)).collect();
+            let read: Vec<_> = Records::new(&all)
+                .map(|record| {
+                    let record = record.unwrap();
+                    record.check().unwrap();
+                    (record.subject().to_vec(), record.header().to_vec(), record.payload().to_vec())
+                })
+                .collect();
+            prop_assert_eq!(&read, &messages);
+            let views: Vec<_> = Views::new(Bytes::from(all))
+                .map(|view| {
+                    let view = view.unwrap();
+                    view.check().unwrap();
+                    prop_assert_eq!(view.body_bytes(), [view.header(), view.payload()].concat());
+                    prop_assert_eq!(view.payload_bytes(), view.payload());
+                    Ok((view.subject().to_vec(), view.header().to_vec(), view.payload().to_vec()))
+                })
+                .collect::<Result<_, TestCaseError>>()?;
+            prop_assert_eq!(views, messages);
+        }
+
+        /// Any cut asks for more, and any flipped bit is noticed by the parse or by the check.
+        #[test]
+        fn cuts_and_flips_are_noticed(payload in vec(any::<u8>(), 0..60), at in any::<usize>(), bit in 0..8_u32) {
+            let whole = encoded(b"subject", b"NATS/1.0\r\n\r\n", &payload);
+            let cut = at % whole.len();
+            let needed = if cut < RECORD_HEAD_BYTES { RECORD_HEAD_BYTES } else { whole.len() };
+            prop_assert_eq!(RecordRef::parse(&whole[..cut]), Err(RecordError::Incomplete { needed }));
+
+            let mut flipped = whole;
+            flipped[cut] ^= 1_u8 << bit;
+            let noticed = RecordRef::parse(&flipped).and_then(|(record, _)| record.check());
+            prop_assert!(noticed.is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in vec(any::<u8>(), 0..200)) {
+            for record in Records::new(&bytes) {
+                let _ = record.map(|record| record.check());
+            }
+        }
+    }
+}

@@ -110,6 +110,9 @@ impl File {
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
         let end = offset + data.len() as u64;
         let mut rest = data;
         for (number, range) in sectors(offset..end) {
@@ -495,3 +498,6 @@ impl State {
 fn failure(text: &str) -> IoError {
     IoError::Device(Arc::from(text))
 }
+
+#[cfg(test)]
+mod tests;
