@@ -1,0 +1,1 @@
+//! Framing of cluster links.
