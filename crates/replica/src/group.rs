@@ -1,0 +1,762 @@
+//! The group itself: proposals, frames of peers, ticks, leadership.
+//!
+//! ```text
+//!            ┌────────────── no leader heard ──────────────┐
+//!            v                                             │
+//!  Learner  Follower ──timeout──> Candidate ──votes──> Leader ──removal applied──> Removed
+//!     │        ^  ^                    │                   │
+//!     └promoted┘  └──────── later term, or another leader ─┘
+//! ```
+//!
+//! The library asserts its invariants by panicking. What can be checked is checked before it is stepped; a panic that
+//! comes all the same is caught here and ends this group ([`Failure::Broken`]), not the node.
+
+use crate::config::GroupConfig;
+use crate::frame::{FrameError, Head, Kind, Outgoing, from_entry, to_entry};
+use crate::log::GroupLog;
+use crate::member::{MemberChange, Members};
+use crate::reads::{ReadToken, Reads, View};
+use crate::ready::{Outstanding, Persist, RoleChange};
+use crate::snapshot::Snapshots;
+use crate::types::{EntryKind, HardState, LogEntry, Start, StartError};
+use bytes::Bytes;
+use raft::eraftpb::{self, ConfState, Message, MessageType};
+use raft::{Config, ProgressState, RaftState, RawNode, ReadOnlyOption, StateRole, Storage};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tidelock_base::{LogIndex, Mono, ReplicaId, Term};
+
+/// One replica of one replicated group. See the crate's page for how it is driven.
+pub struct Group {
+    pub(crate) config: GroupConfig,
+    pub(crate) node: RawNode<GroupLog>,
+    /// As of the applied index, and the index of the entry that made them so.
+    pub(crate) members: Members,
+    pub(crate) members_at: u64,
+    /// Changes handed out and not yet applied.
+    pub(crate) changes: VecDeque<(u64, MemberChange)>,
+    /// Highest index handed out as committed.
+    pub(crate) delivered: u64,
+    pub(crate) number: u64,
+    pub(crate) outstanding: VecDeque<Outstanding>,
+    /// Frames that may leave with the next `Ready`.
+    pub(crate) outbox: Vec<Outgoing>,
+    pub(crate) persist: Vec<Persist>,
+    /// As last handed out for persistence.
+    pub(crate) hard: HardState,
+    pub(crate) reads: Reads,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) role: RoleChange,
+    pub(crate) removed: bool,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) now: Mono,
+    tick_at: Mono,
+    dropped_appends: u64,
+}
+
+/// Why a group has stopped for good. It answers nothing any more; its replica is replaced under a new id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A peer knows something durable of this replica that is gone.
+    Lost,
+    /// An invariant of the library did not hold.
+    Broken,
+}
+
+/// Why a proposal was not taken. None of these has touched the log: the same proposal may be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Only a leader proposes.
+    #[error("not the leader")]
+    NotLeader {
+        /// The leader as far as this replica knows.
+        hint: Option<ReplicaId>,
+    },
+    /// Leadership is being handed over.
+    #[error("leadership is being transferred")]
+    Transferring,
+    /// Too much is uncommitted or unapplied.
+    #[error("too much is in flight")]
+    Overloaded,
+    /// An entry without data would look like the start of a term.
+    #[error("an entry must have data")]
+    Empty,
+    /// Larger than an entry may be.
+    #[error("an entry may have at most {max} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// An earlier change of members is not applied yet, or a joint configuration not left.
+    #[error("another change of members is under way")]
+    ChangePending,
+    /// The change makes no sense for the present members.
+    #[error("{0}")]
+    InvalidChange(&'static str),
+    /// A leader does not remove itself: leadership is transferred first.
+    #[error("leadership must be transferred before the leader is removed")]
+    TransferFirst,
+    /// The group has stopped.
+    #[error("the replica has stopped")]
+    Failed,
+}
+
+/// Why leadership cannot be handed to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransferError {
+    /// This replica does not lead.
+    #[error("not the leader")]
+    NotLeader,
+    /// The target is not a voter other than this replica.
+    #[error("the target is not another voter")]
+    NotVoter,
+    /// The target has not been heard of for an election timeout.
+    #[error("the target is not reachable")]
+    Unreachable,
+    /// The group has stopped.
+    #[error("the replica has stopped")]
+    Failed,
+}
+
+/// Why a frame was not taken. Only [`StepError::ProofOfLoss`] and [`StepError::Failed`] say something about this
+/// replica; all others are the sender's fault or a matter of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// Not a frame of this protocol.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// For another group or replica, or not from where it came from.
+    #[error("frame is addressed to another replica or comes from another one than it says")]
+    Address,
+    /// Its numbers contradict what this replica knows for certain.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The leader knows that this replica had stored more than it has: it lost state and has stopped.
+    #[error("the leader knows of commit {commit}, the log ends at {last}")]
+    ProofOfLoss {
+        /// Commit index that the leader saw acknowledged.
+        commit: LogIndex,
+        /// Where the log ends.
+        last: LogIndex,
+    },
+    /// Dropped: too much is waiting to be applied. The leader will send it again.
+    #[error("too much is waiting to be applied")]
+    Overloaded,
+    /// The group has stopped.
+    #[error("the replica has stopped")]
+    Failed,
+}
+
+/// How a member follows the log, as its leader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerProgress {
+    /// Which replica; the leader itself is included.
+    pub replica: ReplicaId,
+    /// It votes.
+    pub voter: bool,
+    /// Known to be stored durably there.
+    pub matched: LogIndex,
+    /// Entries of the leader's log that are not known to be there.
+    pub lag: u64,
+    /// Heard of within the last election timeout.
+    pub recent_active: bool,
+    /// How it is being served.
+    pub state: PeerState,
+}
+
+/// How a leader serves a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// Its position is being found out, one frame at a time.
+    Probe,
+    /// Entries are sent as they come.
+    Replicate,
+    /// A snapshot is on its way.
+    Snapshot,
+}
+
+impl Group {
+    /// A replica that continues from `start`. A sole voter leads at once; all others wait for a leader.
+    ///
+    /// # Errors
+    /// [`StartError`] if the stored state has lost something, contradicts itself or does not contain this replica.
+    pub fn new(config: GroupConfig, mut start: Start, now: Mono) -> Result<Self, StartError> {
+        start.check()?;
+        let blank = start.is_blank();
+        let hard = start.hard;
+        let (applied, members_at) = (start.applied.value(), start.members_at.value());
+        let library = library_config(&config, applied);
+        let changes = changes_applied_later(&start)?;
+        let log = open_log(&config, start)?;
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&library, log, &logger).map_err(|e| StartError::Config(e.to_string()))?;
+        let phase = mix(config.seed ^ mix(config.group.value()) ^ config.me.value());
+        let tick = u64::try_from(config.timers.tick.as_nanos())
+            .unwrap_or(u64::MAX)
+            .max(1);
+        let mut group = Self {
+            members: Members::from_conf_state(&node.raft.prs().conf().to_conf_state()),
+            members_at,
+            changes: VecDeque::new(),
+            delivered: applied,
+            number: 0,
+            outstanding: VecDeque::new(),
+            outbox: Vec::new(),
+            persist: Vec::new(),
+            hard,
+            reads: Reads::new(config.life),
+            snapshots: Snapshots::default(),
+            role: RoleChange::default(),
+            removed: false,
+            failure: None,
+            now,
+            tick_at: Mono(now.0.saturating_add(phase % tick)),
+            dropped_appends: 0,
+            config,
+            node,
+        };
+        for (index, change) in changes {
+            group.apply_change(index, &change);
+        }
+        group.persist.clear();
+        if !blank && !group.members.contains(group.config.me) {
+            return Err(StartError::NotMember { me: group.config.me });
+        }
+        group.node.mut_store().set_applied(applied, u64::MAX);
+        group.settle();
+        if group.members.is_sole_voter(group.config.me) {
+            group.campaign(now);
+        }
+        Ok(group)
+    }
+
+    /// Appends an entry, as leader, and returns the index it has if it commits in this term.
+    ///
+    /// # Errors
+    /// [`ProposeError`]; the log is untouched then.
+    pub fn propose(&mut self, now: Mono, data: Bytes) -> Result<LogIndex, ProposeError> {
+        let max = self.config.limits.entry_bytes_max;
+        if data.is_empty() {
+            return Err(ProposeError::Empty);
+        }
+        if data.len() > max {
+            return Err(ProposeError::TooLarge { max });
+        }
+        self.append(
+            now,
+            eraftpb::Entry {
+                data,
+                ..eraftpb::Entry::default()
+            },
+        )
+    }
+
+    /// Proposes a change of members; `context` comes back with it once it is committed.
+    ///
+    /// # Errors
+    /// [`ProposeError`]; the log is untouched then.
+    pub fn change_members(
+        &mut self,
+        now: Mono,
+        change: &MemberChange,
+        context: &[u8],
+    ) -> Result<LogIndex, ProposeError> {
+        self.may_propose()?;
+        // The library turns a change that may not be made now into an empty entry, without an error.
+        if self.node.raft.has_pending_conf() || self.members.is_joint() {
+            return Err(ProposeError::ChangePending);
+        }
+        if let Some(objection) = change.objection(&self.members) {
+            return Err(ProposeError::InvalidChange(objection));
+        }
+        if change.removes(self.config.me) {
+            return Err(ProposeError::TransferFirst);
+        }
+        let max = self.config.limits.entry_bytes_max;
+        if context.len() >= max / 2 {
+            return Err(ProposeError::TooLarge { max: max / 2 });
+        }
+        self.now = now;
+        let data = change.encode(context);
+        self.guarded(Err(ProposeError::Failed), |group| {
+            let proposed = group
+                .node
+                .propose_conf_change(data.into(), change.to_conf_change());
+            proposed.map_err(|_| ProposeError::Overloaded)?;
+            let last = group.node.raft.raft_log.unstable_entries().last();
+            assert!(
+                last.is_some_and(|entry| from_entry(entry).0 == EntryKind::Members),
+                "the change is the last entry"
+            );
+            Ok(group.last_index())
+        })
+    }
+
+    fn append(&mut self, now: Mono, entry: eraftpb::Entry) -> Result<LogIndex, ProposeError> {
+        self.may_propose()?;
+        self.now = now;
+        self.guarded(Err(ProposeError::Failed), |group| {
+            let mut message = Message::default();
+            message.set_msg_type(MessageType::MsgPropose);
+            message.from = group.config.me.value();
+            message.set_entries(vec![entry].into());
+            match group.node.raft.step(message) {
+                Ok(()) => Ok(group.last_index()),
+                Err(_) => Err(ProposeError::Overloaded),
+            }
+        })
+    }
+
+    /// A replica that has just become a follower would forward a proposal without a word; so the role is asked first.
+    fn may_propose(&self) -> Result<(), ProposeError> {
+        if self.failure.is_some() {
+            return Err(ProposeError::Failed);
+        }
+        if !self.is_leader() {
+            return Err(ProposeError::NotLeader { hint: self.leader() });
+        }
+        if self.node.raft.lead_transferee.is_some() {
+            return Err(ProposeError::Transferring);
+        }
+        if self.node.store().unapplied_bytes() > self.config.limits.unapplied_bytes_max {
+            return Err(ProposeError::Overloaded);
+        }
+        Ok(())
+    }
+
+    /// Asks for a linearizable read. The outcome comes with a later `Ready`; reads of one turn share a round.
+    pub fn read(&mut self, now: Mono, token: ReadToken) {
+        self.now = now;
+        self.reads.add(token);
+    }
+
+    /// Hands leadership to `to`, once that has the whole log; given up after an election timeout.
+    ///
+    /// # Errors
+    /// [`TransferError`] if it cannot even begin.
+    pub fn transfer(&mut self, now: Mono, to: ReplicaId) -> Result<(), TransferError> {
+        if self.failure.is_some() {
+            return Err(TransferError::Failed);
+        }
+        if !self.is_leader() {
+            return Err(TransferError::NotLeader);
+        }
+        if to == self.config.me || !self.members.voters.contains(&to) {
+            return Err(TransferError::NotVoter);
+        }
+        if !self
+            .node
+            .raft
+            .prs()
+            .get(to.value())
+            .is_some_and(|progress| progress.recent_active)
+        {
+            return Err(TransferError::Unreachable);
+        }
+        self.now = now;
+        self.guarded(Err(TransferError::Failed), |group| {
+            group.node.transfer_leader(to.value());
+            Ok(())
+        })
+    }
+
+    /// Hands leadership to the reachable voter that has most of the log; `None` if there is none or nothing to hand.
+    pub fn hand_over(&mut self, now: Mono) -> Option<ReplicaId> {
+        if self.node.raft.lead_transferee.is_some() {
+            return None;
+        }
+        let fit = |peer: &PeerProgress| {
+            peer.replica != self.config.me
+                && peer.recent_active
+                && self.members.voters.contains(&peer.replica)
+                && peer.state != PeerState::Snapshot
+        };
+        let peers = self.progress().into_iter().filter(fit);
+        let best = peers.max_by_key(|peer| (peer.matched, std::cmp::Reverse(peer.replica)))?;
+        self.transfer(now, best.replica).ok().map(|()| best.replica)
+    }
+
+    /// Campaigns at once instead of after a timeout: the first listed replica of a group that was just founded, or a
+    /// sole voter. A running group of several is left alone, since a campaign takes back what this replica promised
+    /// its leader. Returns whether it campaigned.
+    pub fn campaign(&mut self, now: Mono) -> bool {
+        let founding = self.last_index() == LogIndex(1) && self.term() == Term(1);
+        let sole = self.members.is_sole_voter(self.config.me);
+        if self.is_leader() || !(founding || sole) || !self.may_campaign() {
+            return false;
+        }
+        self.now = now;
+        self.guarded(false, |group| group.node.campaign().is_ok())
+    }
+
+    /// Takes a frame that arrived from `from`.
+    ///
+    /// # Errors
+    /// [`StepError`]; the frame has had no effect then, except that proof of loss stops the group.
+    pub fn step(&mut self, now: Mono, from: ReplicaId, frame: &Bytes) -> Result<(), StepError> {
+        if self.failure.is_some() {
+            return Err(StepError::Failed);
+        }
+        let head = Head::read(frame)?;
+        let addressed = head.group == self.config.group.value() && head.to == self.config.me.value();
+        if !addressed || head.from != from.value() || head.from == head.to {
+            return Err(StepError::Address);
+        }
+        self.now = now;
+        self.guarded(Err(StepError::Failed), |group| group.take(&head, frame))
+    }
+
+    fn take(&mut self, head: &Head, frame: &Bytes) -> Result<(), StepError> {
+        let last = self.last_index().value();
+        let current = head.term >= self.node.raft.term;
+        match head.kind {
+            Kind::ReadAsk | Kind::ReadGrant | Kind::ReadRefuse | Kind::Confirm | Kind::Confirmed => {
+                if frame.len() != crate::frame::HEAD_BYTES {
+                    return Err(FrameError::Length.into());
+                }
+                self.with_reads(|reads, view| reads.step(view, head));
+                return Ok(());
+            }
+            Kind::Heartbeat if current && head.commit > last => {
+                // The leader sends what this replica acknowledged as durable, or less.
+                self.failure = Some(Failure::Lost);
+                return Err(StepError::ProofOfLoss {
+                    commit: LogIndex(head.commit),
+                    last: LogIndex(last),
+                });
+            }
+            Kind::AppendAnswer if self.is_leader() && current && head.index > last => {
+                return Err(StepError::Invalid("acknowledges what was never sent"));
+            }
+            Kind::Append => {
+                if self.snapshots.is_staging() {
+                    return Ok(());
+                }
+                if self.node.store().unapplied_bytes() > self.config.limits.unapplied_bytes_max {
+                    self.dropped_appends += 1;
+                    return Err(StepError::Overloaded);
+                }
+            }
+            Kind::Snapshot => return self.take_snapshot(head, frame),
+            Kind::TimeoutNow if !self.may_campaign() => return Ok(()),
+            Kind::AppendAnswer
+            | Kind::Vote
+            | Kind::VoteAnswer
+            | Kind::PreVote
+            | Kind::PreVoteAnswer
+            | Kind::Heartbeat
+            | Kind::HeartbeatAnswer
+            | Kind::TimeoutNow => {}
+        }
+        let message = head.message(frame)?;
+        // Answers of replicas that are no longer members are refused by the library; that is no error of anyone.
+        let _ = self.node.step(message);
+        if head.kind == Kind::HeartbeatAnswer {
+            self.watch_transfer(head);
+        }
+        Ok(())
+    }
+
+    /// Fires what is due at or before `now`: at most one tick, however late. Missed ticks are dropped, because a burst
+    /// of them after a pause would end the promise that a heartbeat just renewed.
+    pub fn tick(&mut self, now: Mono) {
+        self.now = now;
+        if now < self.tick_at || self.next_deadline().is_none() {
+            return;
+        }
+        self.tick_at += self.config.timers.tick;
+        if self.tick_at <= now {
+            self.tick_at = now + self.config.timers.tick;
+        }
+        self.guarded((), |group| {
+            group.reads.tick(&group.members);
+            if group.is_leader() {
+                // A leader whose disk hangs still sends heartbeats and would stall its group without an election.
+                if group.is_disk_stalled() {
+                    group.hand_over(now);
+                }
+                group.node.tick();
+            } else if group.may_campaign() || !group.is_about_to_campaign() {
+                group.node.tick();
+            }
+        });
+    }
+
+    /// When `tick` must be called next. `None`: never, as long as nothing else happens. A sole member that leads needs
+    /// no ticks.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let alone = self.is_leader()
+            && self.members.is_sole_voter(self.config.me)
+            && self.members.learners.is_empty();
+        (!alone && !self.removed && self.failure.is_none()).then_some(self.tick_at)
+    }
+
+    fn is_about_to_campaign(&self) -> bool {
+        let raft = &self.node.raft;
+        raft.promotable() && raft.election_elapsed + 1 >= raft.randomized_election_timeout()
+    }
+
+    /// A campaign reads every entry between the applied and the commit index, which a snapshot that is not yet in
+    /// force hides; a sole voter becomes leader at once, for which its log must be durable; and a hanging disk must
+    /// not lead.
+    pub(crate) fn may_campaign(&self) -> bool {
+        let log = &self.node.raft.raft_log;
+        let restoring = self.snapshots.is_staging() || log.applied < log.store.base().0;
+        let undurable = self.members.is_sole_voter(self.config.me) && log.persisted < log.last_index();
+        !restoring && !undurable && !self.is_disk_stalled() && !self.removed
+    }
+
+    fn is_disk_stalled(&self) -> bool {
+        let stall = self.config.timers.disk_stall;
+        self.outstanding
+            .iter()
+            .find(|ready| ready.sync)
+            .is_some_and(|ready| self.now.since(ready.since) >= stall)
+    }
+
+    /// Runs `work` unless the group has stopped; a panic in it stops the group and gives `otherwise`.
+    pub(crate) fn guarded<R>(&mut self, otherwise: R, work: impl FnOnce(&mut Self) -> R) -> R {
+        if self.failure.is_some() {
+            return otherwise;
+        }
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let result = work(self);
+            self.settle();
+            result
+        }));
+        result.unwrap_or_else(|_| {
+            self.failure = Some(Failure::Broken);
+            otherwise
+        })
+    }
+
+    /// Replaces the election timeout that the library drew at random by one that follows from seed, term and role.
+    pub(crate) fn settle(&mut self) {
+        let raft = &mut self.node.raft;
+        let timers = &self.config.timers;
+        let min = timers.ticks(timers.election_min);
+        let span = timers.ticks(timers.election_max).saturating_sub(min) + 1;
+        let role = match raft.state {
+            StateRole::Follower => 0,
+            StateRole::PreCandidate => 1,
+            StateRole::Candidate => 2,
+            StateRole::Leader => 3,
+        };
+        let mut hash = self.config.seed;
+        for part in [self.config.group.value(), self.config.me.value(), raft.term, role] {
+            hash = mix(hash ^ part);
+        }
+        let draw = hash % u64::try_from(span).unwrap_or(u64::MAX);
+        raft.set_randomized_election_timeout(min + usize::try_from(draw).unwrap_or(0));
+    }
+
+    pub(crate) fn with_reads(&mut self, work: impl FnOnce(&mut Reads, &View<'_>)) {
+        let raft = &self.node.raft;
+        let view = View {
+            me: self.config.me,
+            term: raft.term,
+            leader: raft.leader_id,
+            leads: raft.state == StateRole::Leader,
+            committed_in_term: raft.commit_to_current_term(),
+            commit: raft.raft_log.committed,
+            members: &self.members,
+        };
+        work(&mut self.reads, &view);
+    }
+
+    /// Tells that the connection to a peer broke: what was sent may be lost, its position is found out again.
+    pub fn peer_unreachable(&mut self, peer: ReplicaId) {
+        self.guarded((), |group| group.node.report_unreachable(peer.value()));
+    }
+
+    /// The leader as far as this replica knows; itself if it leads.
+    #[must_use]
+    pub fn leader(&self) -> Option<ReplicaId> {
+        Some(ReplicaId(self.node.raft.leader_id)).filter(|id| id.value() != 0)
+    }
+
+    /// True if this replica leads.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.node.raft.state == StateRole::Leader && self.failure.is_none()
+    }
+
+    /// True once an entry of the present term is known to be committed. A leader's state is current only then.
+    #[must_use]
+    pub fn has_committed_in_term(&self) -> bool {
+        self.node.raft.commit_to_current_term()
+    }
+
+    /// The latest term seen.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        Term(self.node.raft.term)
+    }
+
+    /// Highest index known to be committed.
+    #[must_use]
+    pub fn commit(&self) -> LogIndex {
+        LogIndex(self.node.raft.raft_log.committed)
+    }
+
+    /// Index of the last entry, durable or not.
+    #[must_use]
+    pub fn last_index(&self) -> LogIndex {
+        LogIndex(self.node.raft.raft_log.last_index())
+    }
+
+    /// Index up to which the log is durable here.
+    #[must_use]
+    pub fn persisted_index(&self) -> LogIndex {
+        LogIndex(self.node.raft.raft_log.persisted)
+    }
+
+    /// Index up to which the node has reported entries as applied.
+    #[must_use]
+    pub fn applied_index(&self) -> LogIndex {
+        LogIndex(self.node.raft.raft_log.applied)
+    }
+
+    /// Index before the first entry that is still in memory; a follower that needs it or less gets a snapshot.
+    #[must_use]
+    pub fn base_index(&self) -> LogIndex {
+        LogIndex(self.node.store().base().0)
+    }
+
+    /// The members as of the applied index, and the index of the entry that made them so: what a checkpoint records.
+    #[must_use]
+    pub const fn members(&self) -> (&Members, LogIndex) {
+        (&self.members, LogIndex(self.members_at))
+    }
+
+    /// What was told at creation.
+    #[must_use]
+    pub const fn config(&self) -> &GroupConfig {
+        &self.config
+    }
+
+    /// Why the group has stopped, if it has.
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// True once this replica has applied its own removal. It still answers, since others may need its vote until the
+    /// removal is known everywhere, but never leads again; it is destroyed when the meta log says so.
+    #[must_use]
+    pub const fn is_removed(&self) -> bool {
+        self.removed
+    }
+
+    /// Bytes of entries in memory, applied ones included.
+    #[must_use]
+    pub fn resident_bytes(&self) -> usize {
+        self.node.store().resident_bytes()
+    }
+
+    /// Appends that were dropped because too much was waiting to be applied.
+    #[must_use]
+    pub const fn dropped_appends(&self) -> u64 {
+        self.dropped_appends
+    }
+
+    /// How the members follow, by id; empty unless this replica leads.
+    #[must_use]
+    pub fn progress(&self) -> Vec<PeerProgress> {
+        if !self.is_leader() {
+            return Vec::new();
+        }
+        let last = self.last_index().value();
+        let peer = |(id, progress): (&u64, &raft::Progress)| PeerProgress {
+            replica: ReplicaId(*id),
+            voter: self.members.is_voter(ReplicaId(*id)),
+            matched: LogIndex(progress.matched),
+            lag: last.saturating_sub(progress.matched),
+            recent_active: progress.recent_active || *id == self.config.me.value(),
+            state: match progress.state {
+                ProgressState::Probe => PeerState::Probe,
+                ProgressState::Replicate => PeerState::Replicate,
+                ProgressState::Snapshot => PeerState::Snapshot,
+            },
+        };
+        let mut peers: Vec<_> = self.node.raft.prs().iter().map(peer).collect();
+        peers.sort_unstable_by_key(|peer| peer.replica);
+        peers
+    }
+
+    /// Drops applied entries up to `upto` from memory. Followers that still need them get a snapshot.
+    pub fn compact(&mut self, upto: LogIndex) {
+        self.node.mut_store().compact(upto.value());
+    }
+}
+
+fn library_config(config: &GroupConfig, applied: u64) -> Config {
+    let (timers, limits) = (&config.timers, &config.limits);
+    let bytes = |limit: usize| u64::try_from(limit).unwrap_or(u64::MAX);
+    let election_tick = timers.ticks(timers.election_min);
+    Config {
+        id: config.me.value(),
+        election_tick,
+        heartbeat_tick: timers.ticks(timers.heartbeat),
+        applied,
+        max_size_per_msg: bytes(limits.append_bytes_max),
+        max_inflight_msgs: limits.inflight_max,
+        check_quorum: true,
+        pre_vote: true,
+        min_election_tick: election_tick,
+        max_election_tick: timers.ticks(timers.election_max).saturating_add(1),
+        read_only_option: ReadOnlyOption::Safe,
+        skip_bcast_commit: true,
+        // Batching would merge a whole catch-up into one message without a limit.
+        batch_append: false,
+        priority: 0,
+        max_uncommitted_size: bytes(limits.uncommitted_bytes_max),
+        max_committed_size_per_ready: bytes(limits.committed_bytes_per_ready),
+    }
+}
+
+/// Changes of members that the checkpoint contains and the recorded members do not.
+fn changes_applied_later(start: &Start) -> Result<Vec<(u64, MemberChange)>, StartError> {
+    let between = |entry: &&LogEntry| {
+        entry.kind == EntryKind::Members && entry.index > start.members_at && entry.index <= start.applied
+    };
+    let decode = |entry: &LogEntry| match MemberChange::decode(&entry.data) {
+        Ok((change, _)) => Ok((entry.index.value(), change)),
+        Err(_) => Err(StartError::BadChange { index: entry.index }),
+    };
+    start.entries.iter().filter(between).map(decode).collect()
+}
+
+fn open_log(config: &GroupConfig, start: Start) -> Result<GroupLog, StartError> {
+    let mut entries = VecDeque::with_capacity(start.entries.len());
+    for LogEntry {
+        index,
+        term,
+        kind,
+        data,
+    } in start.entries
+    {
+        let entry =
+            to_entry(index.value(), term.value(), kind, data).ok_or(StartError::Disorder { index })?;
+        entries.push_back(entry);
+    }
+    let conf_state: ConfState = start.members.to_conf_state();
+    let mut hard_state = eraftpb::HardState::default();
+    hard_state.term = start.hard.term.value();
+    hard_state.vote = start.hard.vote.value();
+    hard_state.commit = start.hard.commit.value();
+    let initial = RaftState::new(hard_state, conf_state);
+    let base = (start.base.index.value(), start.base.term.value());
+    let log = GroupLog::new(base, entries, initial, config.limits.cache_bytes);
+    log.first_index().map_err(|e| StartError::Config(e.to_string()))?;
+    Ok(log)
+}
+
+/// A bijective mix of 64 bits (the finalizer of SplitMix64, Steele et al. 2014).
+const fn mix(mut value: u64) -> u64 {
+    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
