@@ -56,6 +56,8 @@ pub struct Options {
     pub system_account: String,
     /// Whether the system account's events and requests are served (`no_system_account` is not set).
     pub system_events: bool,
+    /// Name of the cluster, if one is configured: a server of its own may have it too.
+    pub cluster_name: Option<String>,
     /// The cluster; `None` means a server of its own.
     pub cluster: Option<ClusterOptions>,
     /// JetStream; `None` means off.
@@ -214,11 +216,9 @@ impl Default for JetStreamLimits {
     }
 }
 
-/// The cluster that the server belongs to.
+/// The cluster that the server belongs to. Its name is [`Options::cluster_name`], or one that the server makes up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterOptions {
-    /// Name; `None` means one that the server makes up.
-    pub name: Option<String>,
     /// Where peers connect.
     pub listen: HostPort,
     /// What peers must present.
