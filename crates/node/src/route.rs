@@ -35,6 +35,17 @@ pub enum Member {
     Node(NodeId, u32),
 }
 
+impl Member {
+    /// How many subscriptions it stands for.
+    #[must_use]
+    pub const fn weight(self) -> u32 {
+        match self {
+            Self::Local(_) | Self::Worker(..) => 1,
+            Self::Node(_, weight) => weight,
+        }
+    }
+}
+
 /// One queue group of one pattern.
 #[derive(Clone, Debug, Default)]
 pub struct QueueRoute {
@@ -49,6 +60,7 @@ pub struct QueueRoute {
 /// What one subject leads to.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
+    /// 1 + the root's generation when it was filled; 0 before.
     generation: u64,
     /// Plain subscriptions on this worker.
     pub local: Vec<Local>,
@@ -88,7 +100,7 @@ impl Route {
     /// Matches `subject` anew.
     pub fn fill(&mut self, root: &Root, subject: &[u8], me: WorkerId) {
         self.clear();
-        self.generation = root.generation(subject);
+        self.generation = root.generation(subject) + 1;
         root.tree.for_each_match(subject, &mut |_, targets| {
             let first_queue = self.queues.len();
             for target in targets.iter() {
@@ -147,7 +159,6 @@ pub struct Routes {
     by_subject: HashMap<Key, RouteId, BuildHasherDefault<Fnv>>,
     /// Raised when the slab was emptied: ids handed out before are void.
     epoch: u64,
-    scratch: Route,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -222,19 +233,13 @@ impl Routes {
     /// No routes yet.
     #[must_use]
     pub fn new(me: WorkerId) -> Self {
-        Self { me, slab: Vec::new(), by_subject: HashMap::default(), epoch: 0, scratch: Route::default() }
+        Self { me, slab: Vec::new(), by_subject: HashMap::default(), epoch: 0 }
     }
 
     /// A number that changes when all ids handed out before became void.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
-    }
-
-    /// The route with this id. Ids of an older [`Routes::epoch`] must not be used.
-    #[must_use]
-    pub fn at(&self, id: RouteId) -> &Route {
-        self.slab.get(id.0 as usize).unwrap_or(&self.scratch)
     }
 
     /// The id of a cached route, matched again if interest changed since.
@@ -261,30 +266,25 @@ impl Routes {
     pub fn refresh(&mut self, id: RouteId, root: &Root, subject: &[u8]) {
         let me = self.me;
         if let Some(route) = self.slab.get_mut(id.0 as usize)
-            && route.generation != root.generation(subject)
+            && route.generation != root.generation(subject) + 1
         {
             route.fill(root, subject, me);
         }
     }
 
-    /// Matches a subject that is not worth caching; the route stays valid until the next call.
-    pub fn uncached(&mut self, root: &Root, subject: &[u8]) -> &Route {
-        let me = self.me;
-        self.scratch.fill(root, subject, me);
-        &self.scratch
+    /// Takes a route out, so that it can be read while other state changes; [`Routes::put`] gives it back.
+    #[must_use]
+    pub fn take(&mut self, id: RouteId) -> Route {
+        self.slab.get_mut(id.0 as usize).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Takes the scratch route out, filled for `subject`, so that it can be read while other state changes; give it
-    /// back with [`Routes::restore`].
-    pub fn take_uncached(&mut self, root: &Root, subject: &[u8]) -> Route {
-        let mut route = std::mem::take(&mut self.scratch);
-        route.fill(root, subject, self.me);
-        route
-    }
-
-    /// Gives back what [`Routes::take_uncached`] handed out, so that its memory is used again.
-    pub fn restore(&mut self, route: Route) {
-        self.scratch = route;
+    /// Gives back what [`Routes::take`] handed out. Routes that were emptied meanwhile are dropped.
+    pub fn put(&mut self, id: RouteId, route: Route) {
+        if let Some(place) = self.slab.get_mut(id.0 as usize)
+            && place.generation == 0
+        {
+            *place = route;
+        }
     }
 
     /// Whether a subject is one of a kind, so that caching it would be waste.

@@ -1,1 +1,207 @@
-//! Tidelock: server.
+//! The shell: threads, sockets, files, signals and HTTP around the node's workers. It decides nothing; it carries out
+//! what a turn asks for and feeds in what came of it.
+
+mod banner;
+mod clock;
+mod disk;
+mod files;
+mod helpers;
+mod random;
+mod shell;
+
+use anyhow::{Context, Result};
+use clock::Clock;
+use helpers::DiskHelpers;
+use mio::net::TcpListener;
+use shell::{Command, Mailbox, Parts, Seat, Shell};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+use tidelock_auth::ServerKey;
+use tidelock_base::{BootId, NodeId, WorkerId};
+use tidelock_conf::{HostPort, Options};
+use tidelock_node::{Addresses, NodeShared, ServerIdentity, Worker};
+
+/// What the binary provides for.
+pub struct Hooks {
+    /// Reopens the log file (SIGUSR1); answers whether there is one.
+    pub reopen_log: Box<dyn Fn() -> bool + Send>,
+}
+
+/// A start-up that failed; the text is nats-server's, and goes to the log as fatal.
+#[derive(Debug)]
+pub struct Fatal(pub String);
+
+impl std::fmt::Display for Fatal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fatal {}
+
+/// Runs a server until it is told to stop; answers the exit code.
+///
+/// # Errors
+/// When the server cannot start: [`Fatal`] for what nats-server reports as fatal, or what failed otherwise.
+pub fn run(options: Options, hooks: &Hooks) -> Result<i32> {
+    let clock = Clock::start();
+    let identity = identity(&options, &clock)?;
+    let workers = worker_count(identity.cores);
+    let shared = Arc::new(NodeShared::new(identity, options, workers));
+    banner::starting(&shared);
+    let clients = listen(&shared.options.listen)?;
+    let routes = shared.options.cluster.as_ref().map(|cluster| listen(&cluster.listen)).transpose()?;
+    set_addresses(&shared, &clients, routes.as_ref())?;
+    let (mailboxes, threads) = start_workers(&shared, clock, clients, routes)?;
+    banner::listening(&shared);
+    files::write(&shared)?;
+    let code = serve(&shared, hooks, &mailboxes)?;
+    for thread in threads {
+        let _ = thread.join();
+    }
+    files::remove(&shared);
+    tracing::info!("Server Exiting..");
+    Ok(code)
+}
+
+/// One worker a core; on machines of one or two cores one worker serves better (see `bench/RESULTS.md`).
+fn worker_count(cores: usize) -> u16 {
+    if cores <= 2 { 1 } else { u16::try_from(cores).unwrap_or(1).min(64) }
+}
+
+fn identity(options: &Options, clock: &Clock) -> Result<ServerIdentity> {
+    let key = ServerKey::from_seed(random::bytes()?)?;
+    let server_id: Arc<str> = key.id().into();
+    Ok(ServerIdentity {
+        node: NodeId(u64::from_le_bytes(random::bytes()?)),
+        boot: BootId(u128::from_le_bytes(random::bytes()?)),
+        name: options.server_name.as_deref().map_or_else(|| Arc::clone(&server_id), Arc::from),
+        server_id,
+        pid: std::process::id(),
+        cores: thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        start: clock.now(),
+    })
+}
+
+/// Binds a listener as nats-server does: an address that cannot be had is fatal.
+fn listen(at: &HostPort) -> Result<TcpListener> {
+    use std::net::ToSocketAddrs;
+    let failed = |reason: String| Fatal(format!("Error listening on port: {at}, \"{reason}\""));
+    let address = (at.host.as_str(), at.port)
+        .to_socket_addrs()
+        .map_err(|e| failed(format!("listen tcp: lookup {}: {e}", at.host)))?
+        .next()
+        .ok_or_else(|| failed(format!("listen tcp: lookup {}: no such host", at.host)))?;
+    bind(address).map_err(|e| failed(format!("listen tcp {address}: bind: {}", text_of(&e))).into())
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+/// The system's text without the number that Rust appends, in Go's lower case.
+fn text_of(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+fn set_addresses(shared: &NodeShared, clients: &TcpListener, routes: Option<&TcpListener>) -> Result<()> {
+    let options = &shared.options;
+    let client = clients.local_addr()?;
+    let advertised = options.client_advertise.as_ref();
+    let host = advertised.map_or_else(|| options.listen.host.clone(), |a| a.host.clone());
+    let port = advertised.and_then(|a| a.port).unwrap_or(client.port());
+    let client_urls = match advertised {
+        Some(_) => vec![HostPort::new(host.clone(), port).to_string().into()],
+        None => files::hosts_of(client.ip()).into_iter().map(|h| HostPort::new(h, port).to_string().into()).collect(),
+    };
+    let cluster = routes.map(|listener| listener.local_addr()).transpose()?;
+    shared.addresses.store(Arc::new(Addresses {
+        client_host: host,
+        client_port: port,
+        listen_port: client.port(),
+        client_urls,
+        cluster_host: options.cluster.as_ref().map(|c| c.listen.host.clone()).unwrap_or_default(),
+        cluster_port: cluster.map_or(0, |address| address.port()),
+        http_host: String::new(),
+        http_port: 0,
+    }));
+    Ok(())
+}
+
+type Running = (Vec<Mailbox>, Vec<JoinHandle<()>>);
+
+fn start_workers(
+    shared: &Arc<NodeShared>,
+    clock: Clock,
+    clients: TcpListener,
+    routes: Option<TcpListener>,
+) -> Result<Running> {
+    let seats: Vec<Seat> = (0..shared.workers).map(|_| Seat::new()).collect::<std::io::Result<_>>()?;
+    let mailboxes: Vec<Mailbox> = seats.iter().map(Seat::mailbox).collect();
+    let (answers, _answered) = channel();
+    let (mut clients, mut routes) = (Some(clients), routes);
+    let mut threads = Vec::new();
+    for (seat, number) in seats.into_iter().zip(0_u16..) {
+        let worker = Worker::new(Arc::clone(shared), WorkerId(number), u64::from_le_bytes(random::bytes()?));
+        let parts = Parts {
+            seat,
+            clock,
+            peers: mailboxes.clone(),
+            clients: clients.take(),
+            routes: routes.take(),
+            disk: DiskHelpers::start(number, None)?,
+            answers: answers.clone(),
+        };
+        let shell = Shell::new(worker, parts)?;
+        let work = move || {
+            if let Err(e) = shell.run() {
+                tracing::error!("worker {number} ended: {e}");
+            }
+        };
+        threads.push(thread::Builder::new().name(format!("worker-{number}")).spawn(work)?);
+    }
+    Ok((mailboxes, threads))
+}
+
+/// Waits for signals until one ends the server.
+fn serve(shared: &NodeShared, hooks: &Hooks, mailboxes: &[Mailbox]) -> Result<i32> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).context("signals cannot be handled")?;
+    for signal in signals.forever() {
+        let name = match signal {
+            SIGINT => "interrupt",
+            SIGTERM => "terminated",
+            SIGHUP => "hangup",
+            SIGUSR1 => "user defined signal 1",
+            _ => "user defined signal 2",
+        };
+        tracing::debug!("Trapped {name:?} signal");
+        match signal {
+            SIGTERM if shared.lame_duck.load(Ordering::Relaxed) => {}
+            SIGINT | SIGTERM => {
+                tracing::info!("Initiating Shutdown...");
+                mailboxes.iter().for_each(|m| m.send(shell::Input::Command(Command::Stop)));
+                return Ok(0);
+            }
+            SIGUSR1 if (hooks.reopen_log)() => tracing::info!("File log re-opened"),
+            SIGUSR1 => tracing::info!("File log re-open ignored, not a file logger"),
+            SIGUSR2 => mailboxes.iter().for_each(|m| m.send(shell::Input::Command(Command::LameDuck))),
+            _ => tracing::error!("Failed to reload server configuration: not supported by this version of Tidelock yet"),
+        }
+    }
+    Ok(0)
+}

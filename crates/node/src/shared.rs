@@ -1,0 +1,194 @@
+//! What all workers of a node share: its identity, its options, its accounts with their interest, and counters.
+//!
+//! Everything here is immutable after start, or an atomic that is written once a turn.
+
+use crate::interest::Interest;
+use arc_swap::ArcSwap;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidelock_auth::{ConnectionType, Credentials, Verdict};
+use tidelock_base::{AccountId, BootId, NodeId, Now, WorkerId};
+use tidelock_conf::{JetStreamLimits, Options};
+
+/// Who this server is.
+#[derive(Clone, Debug)]
+pub struct ServerIdentity {
+    /// Random id of the store; of this start, if there is no store.
+    pub node: NodeId,
+    /// Random id of this start.
+    pub boot: BootId,
+    /// Public server key (`N…`).
+    pub server_id: Arc<str>,
+    /// Configured name, or the server id.
+    pub name: Arc<str>,
+    /// Process id, for monitoring.
+    pub pid: u32,
+    /// Cores of the machine.
+    pub cores: usize,
+    /// When the server started.
+    pub start: Now,
+}
+
+/// One account.
+pub struct Account {
+    /// Its number in this process.
+    pub id: AccountId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whether it is the system account.
+    pub system: bool,
+    /// Its share of JetStream, if it may use it and the server has it.
+    pub jetstream: Option<JetStreamLimits>,
+    /// Who wants which subjects.
+    pub interest: Interest,
+    /// Open client connections.
+    pub connections: AtomicU64,
+}
+
+/// Addresses as they came out after binding, for INFO and monitoring.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// Host that INFO shows.
+    pub client_host: String,
+    /// Client port that INFO shows.
+    pub client_port: u16,
+    /// Client port that is listened on.
+    pub listen_port: u16,
+    /// `host:port` of this server's client listener, for `connect_urls`; several for a wildcard address.
+    pub client_urls: Vec<Arc<str>>,
+    /// Cluster listener.
+    pub cluster_host: String,
+    /// Cluster port.
+    pub cluster_port: u16,
+    /// Monitoring host.
+    pub http_host: String,
+    /// Monitoring port; 0 if off.
+    pub http_port: u16,
+}
+
+/// Counters over all workers; each worker adds its turn's sums.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Messages from clients.
+    pub in_msgs: AtomicU64,
+    /// Their bytes, headers and payloads.
+    pub in_bytes: AtomicU64,
+    /// Messages to clients.
+    pub out_msgs: AtomicU64,
+    /// Their bytes.
+    pub out_bytes: AtomicU64,
+    /// Clients cut as slow consumers.
+    pub slow_consumers: AtomicU64,
+    /// Stale clients.
+    pub stale_connections: AtomicU64,
+    /// Connections ever.
+    pub total_connections: AtomicU64,
+    /// Open client connections.
+    pub connections: AtomicU64,
+    /// Subscriptions of clients.
+    pub subscriptions: AtomicU64,
+    /// Times a publisher was paused because receivers were behind.
+    pub stalled_clients: AtomicU64,
+    /// JetStream API requests.
+    pub api_total: AtomicU64,
+    /// Those answered with an error.
+    pub api_errors: AtomicU64,
+    next_cid: AtomicU64,
+}
+
+/// What the workers of a node share.
+pub struct NodeShared {
+    /// Who this server is.
+    pub identity: ServerIdentity,
+    /// What the operator decided.
+    pub options: Options,
+    /// Accounts by number.
+    pub accounts: Vec<Account>,
+    accounts_by_name: HashMap<Arc<str>, AccountId>,
+    /// Whether a client without credentials is let in.
+    pub anonymous_allowed: bool,
+    /// Number of workers.
+    pub workers: u16,
+    /// Where it listens.
+    pub addresses: ArcSwap<Addresses>,
+    /// Addresses of clients of the cluster's other servers, for `connect_urls`.
+    pub peer_client_urls: ArcSwap<Vec<Arc<str>>>,
+    /// Name of the cluster, if there is one.
+    pub cluster_name: Option<Arc<str>>,
+    /// Counters.
+    pub totals: Totals,
+    /// Set when lame duck mode begins.
+    pub lame_duck: AtomicBool,
+}
+
+impl NodeShared {
+    /// A node of these options.
+    #[must_use]
+    pub fn new(identity: ServerIdentity, options: Options, workers: u16) -> Self {
+        let server_jetstream = options.jetstream.is_some();
+        let accounts: Vec<Account> = options
+            .accounts
+            .iter()
+            .zip(0_u32..)
+            .map(|(account, id)| Account {
+                id: AccountId(id),
+                name: account.name.as_str().into(),
+                system: account.name == options.system_account,
+                jetstream: account.jetstream.clone().filter(|_| server_jetstream),
+                interest: Interest::default(),
+                connections: AtomicU64::new(0),
+            })
+            .collect();
+        let accounts_by_name = accounts.iter().map(|a| (Arc::clone(&a.name), a.id)).collect();
+        let cluster_name =
+            options.cluster.as_ref().map(|_| options.cluster_name.as_deref().unwrap_or(&identity.server_id).into());
+        let nothing =
+            Credentials { user: "", pass: "", token: "", other: false, connection: ConnectionType::Standard };
+        let anonymous_allowed = matches!(options.users.authenticate(&nothing), Verdict::Accepted(_));
+        let totals = Totals { next_cid: AtomicU64::new(4), ..Totals::default() };
+        Self {
+            identity,
+            options,
+            accounts,
+            accounts_by_name,
+            anonymous_allowed,
+            workers,
+            addresses: ArcSwap::from_pointee(Addresses::default()),
+            peer_client_urls: ArcSwap::from_pointee(Vec::new()),
+            cluster_name,
+            totals,
+            lame_duck: AtomicBool::new(false),
+        }
+    }
+
+    /// The account with this number. Numbers come from this node's own table, so it is there; a number from
+    /// elsewhere is answered with nothing.
+    #[must_use]
+    pub fn account(&self, id: AccountId) -> Option<&Account> {
+        self.accounts.get(id.0 as usize)
+    }
+
+    /// The number of the account with this name.
+    #[must_use]
+    pub fn account_id(&self, name: &str) -> Option<AccountId> {
+        self.accounts_by_name.get(name).copied()
+    }
+
+    /// The system account.
+    #[must_use]
+    pub fn system_account(&self) -> Option<&Account> {
+        self.accounts.iter().find(|account| account.system)
+    }
+
+    /// The next connection number; the first one is 5, as on nats-server, where internal clients take the others.
+    pub fn next_cid(&self) -> u64 {
+        self.totals.next_cid.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The worker that owns a group on this node.
+    #[must_use]
+    pub fn worker_of(&self, group: tidelock_base::GroupId) -> WorkerId {
+        WorkerId(u16::try_from(group.0 % u64::from(self.workers.max(1))).unwrap_or(0))
+    }
+}

@@ -1,0 +1,304 @@
+//! From a message to its receivers: local subscriptions, queue groups, other workers, other nodes, streams, services.
+
+use super::Core;
+use crate::deliver_batch::{DeliverBatch, Message, Receivers};
+use crate::interest::ConnKey;
+use crate::route::{Local, Member, QueueRoute, Route, Routes};
+use std::time::Duration;
+use tidelock_base::{AccountId, Mono};
+use tidelock_session::{CloseReason, Delivered, Parts, Publish};
+
+/// Bytes waiting at one receiver from which on its publishers are paused.
+const PAUSE_AT: usize = 2 << 20;
+/// The same while large payloads flow.
+const PAUSE_AT_LARGE: usize = 8 << 20;
+/// Payloads from this size on count as large.
+const LARGE: usize = 32 << 10;
+/// A publisher is paused for at most this long at a time; then it goes on, and the receiver may be cut.
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// A message in one of the forms in which it can be delivered.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a, 'p> {
+    /// A client's publish, which can be copied as it came.
+    Client(&'a Publish<'p>),
+    /// Anything else.
+    Made(&'a Message<'p>),
+}
+
+impl<'p> Source<'_, 'p> {
+    fn message(&self) -> Message<'p> {
+        match self {
+            Self::Client(p) => Message {
+                subject: p.subject,
+                target: p.subject,
+                reply: p.reply.unwrap_or_default(),
+                header: p.header,
+                payload: p.payload,
+                shared: None,
+            },
+            Self::Made(m) => **m,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Client(p) => p.len(),
+            Self::Made(m) => m.header.len() + m.payload.len(),
+        }
+    }
+}
+
+/// Who sent a message, as far as delivery cares.
+#[derive(Clone, Copy)]
+pub(crate) struct From {
+    /// The client connection it came from, if any.
+    pub(crate) conn: Option<ConnKey>,
+    /// Whether other nodes may get it; not if it came from one.
+    pub(crate) to_nodes: bool,
+    /// Whether streams store it and services answer it; not if another node has seen to that.
+    pub(crate) to_streams: bool,
+}
+
+/// Where routed messages came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Another worker of this node, which serves the others itself.
+    Worker,
+    /// Another node: this worker serves the whole node.
+    Node,
+}
+
+impl From {
+    /// A message that the node itself made.
+    pub(crate) const NODE: Self = Self { conn: None, to_nodes: true, to_streams: true };
+    /// A message that came over a route or from another worker.
+    pub(crate) const ELSEWHERE: Self = Self { conn: None, to_nodes: false, to_streams: false };
+}
+
+impl Core {
+    /// Publishes a message that the node itself made; answers whether anybody got it.
+    pub(crate) fn publish_made(&mut self, account: AccountId, message: &Message<'_>) -> bool {
+        let (root, _) = self.root(account);
+        if Routes::is_unique(message.target) {
+            let mut route = self.spare_routes.pop().unwrap_or_default();
+            route.fill(&root, message.target, self.id);
+            let got = self.deliver(From::NODE, account, &route, &Source::Made(message));
+            self.spare_routes.push(route);
+            return got;
+        }
+        let id = self.routes.cached(&root, account, message.target);
+        let route = self.routes.take(id);
+        let got = self.deliver(From::NODE, account, &route, &Source::Made(message));
+        self.routes.put(id, route);
+        got
+    }
+
+    /// Delivers along a route; answers whether anybody got it.
+    pub(crate) fn deliver(&mut self, from: From, account: AccountId, route: &Route, source: &Source<'_, '_>) -> bool {
+        let mut got = false;
+        for local in &route.local {
+            got |= self.deliver_local(from, *local, source);
+        }
+        for queue in &route.queues {
+            got |= self.deliver_queue(from, account, queue, source);
+        }
+        for worker in &route.workers {
+            let to = Receivers { plain: true, picks: &[], queues: &[] };
+            self.batch_for_worker(*worker).push(account, &source.message(), &to);
+            got = true;
+        }
+        if from.to_nodes {
+            for node in &route.nodes {
+                let to = Receivers { plain: true, picks: &[], queues: &[] };
+                self.batch_for_node(*node).push(account, &source.message(), &to);
+                got = true;
+            }
+        }
+        if from.to_streams {
+            for group in &route.streams {
+                self.publish_into(*group, from.conn, account, &source.message());
+                got = true;
+            }
+            for service in &route.services {
+                got |= self.serve(*service, from.conn, account, &source.message());
+            }
+        }
+        got
+    }
+
+    /// Delivers to one subscription of this worker; answers whether it was taken.
+    #[inline]
+    pub(super) fn deliver_local(&mut self, from: From, local: Local, source: &Source<'_, '_>) -> bool {
+        let now = self.now.mono;
+        let Some(place) = self.clients.get_mut(local.conn.index as usize) else { return false };
+        if place.generation != local.conn.generation {
+            return false;
+        }
+        let Some(client) = place.client.as_mut() else { return false };
+        if from.conn == Some(local.conn) && !client.outbound.echo() {
+            return false;
+        }
+        let delivered = match source {
+            Source::Client(publish) => client.outbound.deliver(local.slot, publish, &mut self.pool),
+            Source::Made(m) => {
+                let reply = (!m.reply.is_empty()).then_some(m.reply);
+                let parts = Parts {
+                    subject: m.subject,
+                    reply,
+                    header: m.header,
+                    payload: m.payload,
+                    shared: m.shared,
+                    now,
+                };
+                client.outbound.deliver_parts(local.slot, &parts, &mut self.pool)
+            }
+        };
+        if !client.dirty {
+            client.dirty = true;
+            self.out.dirty.push(local.conn);
+        }
+        match delivered {
+            Delivered::Ok => {
+                let pending = client.outbound.pending();
+                if pending > PAUSE_AT {
+                    self.maybe_pause(from.conn, local.conn, pending, source.len());
+                }
+                true
+            }
+            Delivered::AutoUnsubscribed(slot) => {
+                self.drop_subscription(local.conn, slot);
+                true
+            }
+            Delivered::Denied | Delivered::Gone => false,
+            Delivered::OverLimit(pending) => {
+                self.slow_consumer(local.conn, pending);
+                false
+            }
+        }
+    }
+
+    /// Pauses a publisher whose receiver has fallen behind.
+    #[cold]
+    fn maybe_pause(&mut self, publisher: Option<ConnKey>, receiver: ConnKey, pending: usize, len: usize) {
+        let limit = if len >= LARGE { PAUSE_AT_LARGE } else { PAUSE_AT };
+        let Some(publisher) = publisher.filter(|&p| p != receiver && pending > limit) else { return };
+        let until = self.now.mono + PAUSE_MAX;
+        let Some(client) = self.client(publisher) else { return };
+        if client.paused_until.is_some() {
+            return;
+        }
+        client.paused_until = Some(until);
+        if let Some(receiver) = self.client(receiver) {
+            receiver.waiters.push(publisher);
+        }
+        self.arm(until, publisher);
+        self.shared.totals.stalled_clients.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Bytes below which those that wait for this receiver may go on.
+    pub(super) const RESUME_BELOW: usize = PAUSE_AT / 2;
+
+    fn slow_consumer(&mut self, key: ConnKey, pending: usize) {
+        let limit = self.settings.max_pending;
+        if let Some(client) = self.client(key) {
+            tracing::info!(
+                target: "client",
+                "{} - Slow Consumer Detected: MaxPending of {limit} Exceeded ({pending} bytes pending)",
+                client.label
+            );
+        }
+        self.close(key, CloseReason::SlowConsumerPendingBytes);
+    }
+
+    /// Gives a message to one member of a queue group: all members in the cluster are equally likely; one that does
+    /// not take it hands on to the next.
+    fn deliver_queue(&mut self, from: From, account: AccountId, queue: &QueueRoute, source: &Source<'_, '_>) -> bool {
+        if queue.members.is_empty() {
+            return false;
+        }
+        let mut ticket = self.random.below(queue.weight.max(1));
+        let start = queue.members.iter().position(|member| {
+            let weight = member.weight();
+            let hit = ticket < weight;
+            ticket = ticket.saturating_sub(weight);
+            hit
+        });
+        let (before, after) = queue.members.split_at_checked(start.unwrap_or(0)).unwrap_or((&[], &queue.members));
+        after.iter().chain(before).any(|member| self.deliver_member(from, account, queue, *member, source))
+    }
+
+    fn deliver_member(
+        &mut self,
+        from: From,
+        account: AccountId,
+        queue: &QueueRoute,
+        member: Member,
+        source: &Source<'_, '_>,
+    ) -> bool {
+        match member {
+            Member::Local(local) => self.deliver_local(from, local, source),
+            Member::Worker(worker, local) => {
+                let to = Receivers { plain: false, picks: &[local], queues: &[] };
+                self.batch_for_worker(worker).push(account, &source.message(), &to);
+                true
+            }
+            Member::Node(node, _) if from.to_nodes => {
+                let to = Receivers { plain: false, picks: &[], queues: &[&queue.name] };
+                self.batch_for_node(node).push(account, &source.message(), &to);
+                true
+            }
+            Member::Node(..) => false,
+        }
+    }
+
+    /// Delivers what another worker or node has routed here. `accounts` translates the sender's account numbers.
+    pub(crate) fn deliver_batch(
+        &mut self,
+        batch: &DeliverBatch,
+        origin: Origin,
+        accounts: impl Fn(AccountId) -> Option<AccountId>,
+    ) {
+        for item in batch.items() {
+            let Some(account) = accounts(item.account) else { continue };
+            let source = Source::Made(&item.message);
+            for pick in item.picks() {
+                self.deliver_local(From::ELSEWHERE, pick, &source);
+            }
+            let has_queues = item.queues().next().is_some();
+            if !item.plain && !has_queues {
+                continue;
+            }
+            let (root, _) = self.root(account);
+            let id = self.routes.cached(&root, account, item.message.target);
+            let route = self.routes.take(id);
+            if item.plain {
+                self.deliver_plain(origin, account, &route, &source);
+            }
+            for name in item.queues() {
+                if let Some(queue) = route.queues.iter().find(|queue| *queue.name == *name) {
+                    self.deliver_queue(From::ELSEWHERE, account, queue, &source);
+                }
+            }
+            self.routes.put(id, route);
+        }
+    }
+
+    /// Delivers to the plain subscriptions of this worker, and, for what came over a link, of the node's others.
+    fn deliver_plain(&mut self, origin: Origin, account: AccountId, route: &Route, source: &Source<'_, '_>) {
+        for local in &route.local {
+            self.deliver_local(From::ELSEWHERE, *local, source);
+        }
+        if origin == Origin::Node {
+            for worker in &route.workers {
+                let to = Receivers { plain: true, picks: &[], queues: &[] };
+                self.batch_for_worker(*worker).push(account, &source.message(), &to);
+            }
+        }
+    }
+
+    /// Now, for whoever needs the time of this turn.
+    pub(crate) const fn mono(&self) -> Mono {
+        self.now.mono
+    }
+}
