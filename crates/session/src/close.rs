@@ -91,7 +91,10 @@ impl CloseReason {
     pub const fn flushes(self) -> bool {
         !matches!(
             self,
-            Self::SlowConsumerPendingBytes | Self::SlowConsumerWriteDeadline | Self::WriteError | Self::ReadError
+            Self::SlowConsumerPendingBytes
+                | Self::SlowConsumerWriteDeadline
+                | Self::WriteError
+                | Self::ReadError
         )
     }
 }

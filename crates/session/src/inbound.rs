@@ -105,7 +105,10 @@ impl Inbound {
     #[must_use]
     pub fn new(settings: Arc<Settings>, now: Mono, jitter: u32) -> Self {
         Self {
-            limits: Limits { control_line: settings.max_control_line, payload: settings.max_payload },
+            limits: Limits {
+                control_line: settings.max_control_line,
+                payload: settings.max_payload,
+            },
             phase: Phase::Start,
             connect: Connect::default(),
             connect_received: false,
@@ -145,7 +148,11 @@ impl Inbound {
         if let Some(reason) = close {
             self.close(reason);
         }
-        Received { consumed, want, close }
+        Received {
+            consumed,
+            want,
+            close,
+        }
     }
 
     fn run<H: Host>(
@@ -254,14 +261,29 @@ impl Inbound {
             };
         if !allowed {
             let (out, pool) = host.outbound();
-            out.err(format_args!("Permissions Violation for Publish to {}", Quoted(subject)), pool);
-            host.log(LogLevel::Error, format_args!("Publish Violation - Subject {}", Quoted(subject)));
+            out.err(
+                format_args!("Permissions Violation for Publish to {}", Quoted(subject)),
+                pool,
+            );
+            host.log(
+                LogLevel::Error,
+                format_args!("Publish Violation - Subject {}", Quoted(subject)),
+            );
             return false;
         }
         if let Some(reply) = line.reply.filter(|r| is_reserved_reply(r)) {
             let (out, pool) = host.outbound();
-            out.err(format_args!("Permissions Violation for Publish with Reply of {}", Quoted(reply)), pool);
-            host.log(LogLevel::Error, format_args!("Publish Violation - Reply {}", Quoted(reply)));
+            out.err(
+                format_args!(
+                    "Permissions Violation for Publish with Reply of {}",
+                    Quoted(reply)
+                ),
+                pool,
+            );
+            host.log(
+                LogLevel::Error,
+                format_args!("Publish Violation - Reply {}", Quoted(reply)),
+            );
             return false;
         }
         true
@@ -291,14 +313,19 @@ impl Inbound {
         });
         self.fill(payload);
         *consumed += rest.len();
-        Ok(Want::Payload { missing: self.missing().unwrap_or(0) })
+        Ok(Want::Payload {
+            missing: self.missing().unwrap_or(0),
+        })
     }
 
     /// Where the missing bytes of a large payload go, its CRLF included; empty if none is being read. Its content
     /// before it is filled is arbitrary.
     #[must_use]
     pub fn payload_buffer(&mut self) -> &mut [u8] {
-        self.partial.as_mut().and_then(|p| p.buffer.get_mut(p.filled..)).unwrap_or_default()
+        self.partial
+            .as_mut()
+            .and_then(|p| p.buffer.get_mut(p.filled..))
+            .unwrap_or_default()
     }
 
     /// The first `n` bytes of [`Self::payload_buffer`] have been filled. [`Self::receive`] must be called next, with
@@ -327,8 +354,12 @@ impl Inbound {
     }
 
     fn finish_partial<H: Host>(&mut self, now: Mono, host: &mut H) -> Result<(), CloseReason> {
-        let Some(partial) = self.partial.take() else { return Ok(()) };
-        let Some(line) = parse_publish_line(&partial.line) else { return Ok(()) };
+        let Some(partial) = self.partial.take() else {
+            return Ok(());
+        };
+        let Some(line) = parse_publish_line(&partial.line) else {
+            return Ok(());
+        };
         let block = partial.buffer.freeze();
         if !block.ends_with(b"\r\n") {
             let end = block.get(line.size..).unwrap_or_default();

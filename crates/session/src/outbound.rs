@@ -120,11 +120,18 @@ impl Outbound {
         if !fast {
             return self.deliver_slowly(slot, message, pool);
         }
-        let Some(sub) = self.subs.get_mut(slot) else { return Delivered::Gone };
+        let Some(sub) = self.subs.get_mut(slot) else {
+            return Delivered::Gone;
+        };
         if self.closed || sub.delivered >= sub.max {
             return Delivered::Gone;
         }
-        if sub.deny_filter && self.permissions.as_ref().is_some_and(|p| p.denies_delivery(message.subject)) {
+        if sub.deny_filter
+            && self
+                .permissions
+                .as_ref()
+                .is_some_and(|p| p.denies_delivery(message.subject))
+        {
             return Delivered::Denied;
         }
         let prefix = sub.prefix(message.subject);
@@ -136,7 +143,11 @@ impl Outbound {
         self.counters.messages += 1;
         self.counters.bytes += message.len() as u64;
         sub.delivered += 1;
-        if sub.delivered >= sub.max { Delivered::AutoUnsubscribed(slot) } else { Delivered::Ok }
+        if sub.delivered >= sub.max {
+            Delivered::AutoUnsubscribed(slot)
+        } else {
+            Delivered::Ok
+        }
     }
 
     /// A publish that is not in canonical form, large, or must be changed for this receiver.
@@ -145,7 +156,11 @@ impl Outbound {
         let header = if self.headers { message.header } else { &[] };
         let stripped = header.len() != message.header.len();
         let mut digits = Decimal::new();
-        let size_text = if stripped { digits.format(message.payload.len() as u64) } else { message.size_text };
+        let size_text = if stripped {
+            digits.format(message.payload.len() as u64)
+        } else {
+            message.size_text
+        };
         let parts = Message {
             subject: message.subject,
             reply: message.reply.unwrap_or_default(),
@@ -194,28 +209,49 @@ impl Outbound {
         now: Mono,
         pool: &mut ChunkPool,
     ) -> Delivered {
-        let Some(sub) = self.subs.get_mut(slot) else { return Delivered::Gone };
+        let Some(sub) = self.subs.get_mut(slot) else {
+            return Delivered::Gone;
+        };
         if self.closed || sub.delivered >= sub.max {
             return Delivered::Gone;
         }
-        if sub.deny_filter && self.permissions.as_ref().is_some_and(|p| p.denies_delivery(message.subject)) {
+        if sub.deny_filter
+            && self
+                .permissions
+                .as_ref()
+                .is_some_and(|p| p.denies_delivery(message.subject))
+        {
             return Delivered::Denied;
         }
         let prefix = sub.prefix(message.subject);
-        let prefix = prefix.get(usize::from(message.header.is_empty())..).unwrap_or_default();
+        let prefix = prefix
+            .get(usize::from(message.header.is_empty())..)
+            .unwrap_or_default();
         let size = message.header.len() + message.payload.len();
         let line = prefix.len() + message.reply.len() + message.header_text.len() + message.size_text.len();
         if self.queue.pending() + line + size + 6 > self.max_pending {
             return self.over_limit();
         }
         let reply_space: &[u8] = if message.reply.is_empty() { b"" } else { b" " };
-        let (header_text, size_space): (&[u8], &[u8]) =
-            if message.header.is_empty() { (b"", b"") } else { (message.header_text, b" ") };
-        let head = [prefix, message.reply, reply_space, header_text, size_space, message.size_text, b"\r\n"];
+        let (header_text, size_space): (&[u8], &[u8]) = if message.header.is_empty() {
+            (b"", b"")
+        } else {
+            (message.header_text, b" ")
+        };
+        let head = [
+            prefix,
+            message.reply,
+            reply_space,
+            header_text,
+            size_space,
+            message.size_text,
+            b"\r\n",
+        ];
         let [a, b, c, d, e, f, g] = head;
         match end() {
             End::Copied(payload) => {
-                self.queue.append([a, b, c, d, e, f, g, message.header, payload, b"\r\n"], pool);
+                self.queue
+                    .append([a, b, c, d, e, f, g, message.header, payload, b"\r\n"], pool);
             }
             End::Shared(payload) => {
                 self.queue.append([a, b, c, d, e, f, g, message.header], pool);
@@ -236,7 +272,11 @@ impl Outbound {
         {
             replies.open(message.reply, now);
         }
-        if done { Delivered::AutoUnsubscribed(slot) } else { Delivered::Ok }
+        if done {
+            Delivered::AutoUnsubscribed(slot)
+        } else {
+            Delivered::Ok
+        }
     }
 
     #[cold]
@@ -257,7 +297,14 @@ impl Outbound {
         pool: &mut ChunkPool,
     ) -> Delivered {
         let header = [b"NATS/1.0 503\r\nNats-Subject: ", subject, b"\r\n\r\n"].concat();
-        let parts = Parts { subject: reply, reply: None, header: &header, payload: &[], shared: None, now };
+        let parts = Parts {
+            subject: reply,
+            reply: None,
+            header: &header,
+            payload: &[],
+            shared: None,
+            now,
+        };
         self.deliver_parts(slot, &parts, pool)
     }
 
@@ -399,12 +446,19 @@ impl Outbound {
     }
 
     /// Takes over what CONNECT and the identity say about this half.
-    pub(crate) fn configure(&mut self, connect: &Connect, headers: bool, permissions: Option<&Arc<Permissions>>) {
+    pub(crate) fn configure(
+        &mut self,
+        connect: &Connect,
+        headers: bool,
+        permissions: Option<&Arc<Permissions>>,
+    ) {
         self.echo = connect.echo;
         self.headers = headers;
         self.no_responders = connect.no_responders;
         self.permissions = permissions.cloned();
-        self.replies = permissions.and_then(|p| p.allow_responses()).map(ReplyGrants::new);
+        self.replies = permissions
+            .and_then(|p| p.allow_responses())
+            .map(ReplyGrants::new);
     }
 
     /// Takes over changed settings.

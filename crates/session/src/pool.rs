@@ -39,9 +39,13 @@ impl ChunkPool {
     /// An empty chunk with room for at least `need` bytes; a small one if `small` and that is enough.
     pub(crate) fn take(&mut self, need: usize, small: bool) -> Vec<u8> {
         if small && need <= SMALL_CHUNK_BYTES {
-            self.small.pop().unwrap_or_else(|| Vec::with_capacity(SMALL_CHUNK_BYTES))
+            self.small
+                .pop()
+                .unwrap_or_else(|| Vec::with_capacity(SMALL_CHUNK_BYTES))
         } else if need <= LARGE_CHUNK_BYTES {
-            self.large.pop().unwrap_or_else(|| Vec::with_capacity(LARGE_CHUNK_BYTES))
+            self.large
+                .pop()
+                .unwrap_or_else(|| Vec::with_capacity(LARGE_CHUNK_BYTES))
         } else {
             Vec::with_capacity(need)
         }
@@ -60,7 +64,9 @@ impl ChunkPool {
     /// A buffer of exactly `len` bytes, whose content is arbitrary. The caller has checked `len` against a limit.
     pub(crate) fn payload(&mut self, len: usize) -> BytesMut {
         for _ in 0..PAYLOADS_TRIED.min(self.payloads.len()) {
-            let Some(old) = self.payloads.pop_front() else { break };
+            let Some(old) = self.payloads.pop_front() else {
+                break;
+            };
             match old.try_into_mut() {
                 Ok(mut buffer) => {
                     self.payload_bytes -= buffer.len();
@@ -81,7 +87,9 @@ impl ChunkPool {
         self.payloads.push_back(payload.clone());
         self.payload_bytes += payload.len();
         while self.payloads.len() > PAYLOADS_MAX || self.payload_bytes > PAYLOAD_BYTES_MAX {
-            let Some(old) = self.payloads.pop_front() else { break };
+            let Some(old) = self.payloads.pop_front() else {
+                break;
+            };
             self.payload_bytes -= old.len();
         }
     }

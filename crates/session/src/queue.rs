@@ -70,7 +70,10 @@ impl OutQueue {
     fn next_chunk(&mut self, need: usize, pool: &mut ChunkPool) {
         self.seal(pool);
         // The first chunk is small, and so is one between two large payloads, which holds a few lines only.
-        let small = self.segments.back().is_none_or(|s| matches!(s, Segment::Shared(_)));
+        let small = self
+            .segments
+            .back()
+            .is_none_or(|s| matches!(s, Segment::Shared(_)));
         self.current = pool.take(need, small);
     }
 
@@ -86,7 +89,11 @@ impl OutQueue {
 
     /// What is to be written next, at most as many slices as one vectored write takes.
     pub(crate) fn slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
-        let all = self.segments.iter().map(Segment::as_slice).chain(std::iter::once(self.current.as_slice()));
+        let all = self
+            .segments
+            .iter()
+            .map(Segment::as_slice)
+            .chain(std::iter::once(self.current.as_slice()));
         let mut skip = self.sent;
         all.map(move |bytes| bytes.get(std::mem::take(&mut skip)..).unwrap_or_default())
             .filter(|bytes| !bytes.is_empty())
@@ -145,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn what_goes_in_comes_out(ops in prop::collection::vec(op(), 1..60)) {
             let mut pool = ChunkPool::new();

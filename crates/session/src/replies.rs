@@ -30,7 +30,12 @@ struct Grant {
 
 impl ReplyGrants {
     pub(crate) const fn new(rule: Responses) -> Self {
-        Self { rule, grants: BTreeMap::new(), prune_at: PRUNE_AT_LEAST, prune_after: Mono(0) }
+        Self {
+            rule,
+            grants: BTreeMap::new(),
+            prune_at: PRUNE_AT_LEAST,
+            prune_after: Mono(0),
+        }
     }
 
     /// A message with this reply subject was delivered: it may be answered, from now on.
@@ -46,14 +51,17 @@ impl ReplyGrants {
             self.prune_after = now + PRUNE_INTERVAL;
         }
         if self.grants.len() < GRANTS_MAX {
-            self.grants.insert(Box::from(reply), Grant { opened: now, used: 0 });
+            self.grants
+                .insert(Box::from(reply), Grant { opened: now, used: 0 });
         }
     }
 
     /// Whether a publish to `subject` is an answer that is still allowed; counts it.
     pub(crate) fn use_up(&mut self, subject: &[u8], now: Mono) -> bool {
         let rule = self.rule;
-        let Some(grant) = self.grants.get_mut(subject) else { return false };
+        let Some(grant) = self.grants.get_mut(subject) else {
+            return false;
+        };
         if grant.is_over(rule, now) {
             self.grants.remove(subject);
             return false;
@@ -78,7 +86,10 @@ mod tests {
 
     #[test]
     fn a_grant_ends_by_number_and_by_time() {
-        let mut grants = ReplyGrants::new(Responses { max: 2, expires_ns: 100 });
+        let mut grants = ReplyGrants::new(Responses {
+            max: 2,
+            expires_ns: 100,
+        });
         assert!(!grants.use_up(b"r", Mono(0)));
         grants.open(b"r", Mono(0));
         assert!(grants.use_up(b"r", Mono(1)));
@@ -90,14 +101,20 @@ mod tests {
 
     #[test]
     fn negative_means_unlimited() {
-        let mut grants = ReplyGrants::new(Responses { max: -1, expires_ns: -1 });
+        let mut grants = ReplyGrants::new(Responses {
+            max: -1,
+            expires_ns: -1,
+        });
         grants.open(b"r", Mono(0));
         assert!((0..1000).all(|i| grants.use_up(b"r", Mono(u64::MAX - i))));
     }
 
     #[test]
     fn the_number_of_grants_is_bounded_and_used_ones_make_room() {
-        let mut grants = ReplyGrants::new(Responses { max: 1, expires_ns: 1000 });
+        let mut grants = ReplyGrants::new(Responses {
+            max: 1,
+            expires_ns: 1000,
+        });
         for i in 0..100_000_u32 {
             grants.open(&i.to_le_bytes(), Mono(0));
         }

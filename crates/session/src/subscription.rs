@@ -126,12 +126,20 @@ impl Subscriptions {
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: SubSlot) -> Option<&mut Subscription> {
         let entry = self.entries.get_mut(slot.index())?;
-        if entry.generation == slot.generation() { entry.sub.as_mut() } else { None }
+        if entry.generation == slot.generation() {
+            entry.sub.as_mut()
+        } else {
+            None
+        }
     }
 
     pub(crate) fn get(&self, slot: SubSlot) -> Option<&Subscription> {
         let entry = self.entries.get(slot.index())?;
-        if entry.generation == slot.generation() { entry.sub.as_ref() } else { None }
+        if entry.generation == slot.generation() {
+            entry.sub.as_ref()
+        } else {
+            None
+        }
     }
 
     /// Adds a subscription whose sid is not used yet. `None` if there is no room for another.
@@ -179,7 +187,10 @@ impl Subscriptions {
     /// All subscriptions in the order of their slots' indexes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SubSlot, &Subscription)> {
         (0_u32..).zip(&self.entries).filter_map(|(index, entry)| {
-            entry.sub.as_ref().map(|sub| (SubSlot::new(index, entry.generation), sub))
+            entry
+                .sub
+                .as_ref()
+                .map(|sub| (SubSlot::new(index, entry.generation), sub))
         })
     }
 }
@@ -199,7 +210,10 @@ mod tests {
         assert!(subs.remove(first).is_none());
         assert_eq!(subs.find(b"1"), None);
         assert_eq!(subs.find(b"2"), Some(second));
-        assert_eq!(subs.iter().map(|(slot, s)| (slot, s.sid())).collect::<Vec<_>>(), [(second, &b"2"[..])]);
+        assert_eq!(
+            subs.iter().map(|(slot, s)| (slot, s.sid())).collect::<Vec<_>>(),
+            [(second, &b"2"[..])]
+        );
     }
 
     #[test]

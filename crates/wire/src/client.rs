@@ -119,12 +119,21 @@ pub fn parse_publish_line(line: &[u8]) -> Option<PubLine<'_>> {
     if let Some((line, _)) = canonical(line, usize::MAX) {
         return Some(line);
     }
-    let VerbMatch::Whole(word, verb_len) = verb_of(line) else { return None };
+    let VerbMatch::Whole(word, verb_len) = verb_of(line) else {
+        return None;
+    };
     let args = line.get(verb_len..)?;
     match word {
         Word::Pub => pub_args(args).ok(),
         Word::HeaderPub => header_pub_args(args).ok(),
-        _ => None,
+        Word::Sub
+        | Word::Unsub
+        | Word::Connect
+        | Word::Ping
+        | Word::Pong
+        | Word::Ok
+        | Word::Err
+        | Word::Info => None,
     }
 }
 
@@ -137,20 +146,31 @@ fn publish<'a>(
     limits: &Limits,
 ) -> Result<Parsed<'a>, ParseError> {
     if line.size > limits.payload {
-        return Err(ParseError::MaxPayload { size: line.size, max: limits.payload });
+        return Err(ParseError::MaxPayload {
+            size: line.size,
+            max: limits.payload,
+        });
     }
     let end = line_len + line.size + 2;
     let Some(block) = input.get(line_len..end) else {
         // One byte of the line end is there: if it is wrong, nobody needs to wait for the other.
         return match input.get(end - 2) {
-            Some(byte) if *byte != b'\r' => Err(ParseError::unknown_operation(input.get(end - 2..).unwrap_or_default())),
+            Some(byte) if *byte != b'\r' => Err(ParseError::unknown_operation(
+                input.get(end - 2..).unwrap_or_default(),
+            )),
             _ => Ok(Parsed::NeedPayload { line, line_len }),
         };
     };
     if !block.ends_with(b"\r\n") {
-        return Err(ParseError::unknown_operation(block.get(line.size..).unwrap_or_default()));
+        return Err(ParseError::unknown_operation(
+            block.get(line.size..).unwrap_or_default(),
+        ));
     }
-    let tail = if line.tail_at == 0 { &[] } else { input.get(line.tail_at..end).unwrap_or_default() };
+    let tail = if line.tail_at == 0 {
+        &[]
+    } else {
+        input.get(line.tail_at..end).unwrap_or_default()
+    };
     Ok(Parsed::Event(Event::Publish { line, block, tail }, end))
 }
 
@@ -170,7 +190,10 @@ fn canonical(input: &[u8], control_line_max: usize) -> Option<(PubLine<'_>, usiz
         Some(sizes) => (None, sizes),
         None => {
             let reply_end = token_end(input, tail_at)?;
-            (Some(input.get(tail_at..reply_end)?), sizes_at(input, reply_end + 1, has_header)?)
+            (
+                Some(input.get(tail_at..reply_end)?),
+                sizes_at(input, reply_end + 1, has_header)?,
+            )
         }
     };
     if sizes.end - start > control_line_max || sizes.header_len > sizes.size {
@@ -185,7 +208,11 @@ fn canonical(input: &[u8], control_line_max: usize) -> Option<(PubLine<'_>, usiz
         header_text: sizes.header_text,
         size_text: sizes.size_text,
         // A header of no bytes is left out for receivers, so its size must not be shown.
-        tail_at: if has_header && sizes.header_len == 0 { 0 } else { tail_at },
+        tail_at: if has_header && sizes.header_len == 0 {
+            0
+        } else {
+            tail_at
+        },
     };
     Some((line, sizes.end + 2))
 }
@@ -217,7 +244,13 @@ fn sizes_at(input: &[u8], at: usize, two: bool) -> Option<Sizes<'_>> {
     if input.get(end..end + 2)? != b"\r\n" {
         return None;
     }
-    Some(Sizes { header_len, header_text, size, size_text, end })
+    Some(Sizes {
+        header_len,
+        header_text,
+        size,
+        size_text,
+        end,
+    })
 }
 
 /// A number of 1 to 9 digits and the index behind it.
@@ -287,7 +320,13 @@ impl Word {
     const fn ignores_arguments(self) -> bool {
         match self {
             Self::Ping | Self::Pong | Self::Ok => true,
-            Self::Pub | Self::HeaderPub | Self::Sub | Self::Unsub | Self::Err | Self::Connect | Self::Info => false,
+            Self::Pub
+            | Self::HeaderPub
+            | Self::Sub
+            | Self::Unsub
+            | Self::Err
+            | Self::Connect
+            | Self::Info => false,
         }
     }
 }
@@ -316,7 +355,9 @@ enum VerbMatch {
 fn verb_of(input: &[u8]) -> VerbMatch {
     for (name, word) in WORDS {
         let n = name.len().min(input.len());
-        let (Some(front), Some(seen)) = (name.get(..n), input.get(..n)) else { continue };
+        let (Some(front), Some(seen)) = (name.get(..n), input.get(..n)) else {
+            continue;
+        };
         if !front.eq_ignore_ascii_case(seen) {
             continue;
         }
@@ -341,12 +382,19 @@ fn general<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, ParseErro
         VerbMatch::Unknown => return Err(ParseError::unknown_operation(input)),
     };
     let after_verb = input.get(verb_len..).unwrap_or_default();
-    let blanks = after_verb.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+    let blanks = after_verb
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t'))
+        .count();
     let Some(newline) = memchr(b'\n', after_verb) else {
         // A carriage return may be the last byte. Blanks before the arguments do not count, but must end some time.
         let unfinished = after_verb.len() - blanks > limits.control_line.saturating_add(1);
         let padded = blanks > limits.control_line;
-        return if unfinished || padded { Err(ParseError::ControlLine) } else { Ok(Parsed::NeedLine) };
+        return if unfinished || padded {
+            Err(ParseError::ControlLine)
+        } else {
+            Ok(Parsed::NeedLine)
+        };
     };
     let args = after_verb.get(blanks..newline).unwrap_or_default();
     let args = args.strip_suffix(b"\r").unwrap_or(args);
@@ -376,7 +424,9 @@ const ARGS_MAX: usize = 5;
 fn split(args: &[u8]) -> ([&[u8]; ARGS_MAX], usize) {
     let mut out = [&[][..]; ARGS_MAX];
     let mut count = 0;
-    let tokens = args.split(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).filter(|t| !t.is_empty());
+    let tokens = args
+        .split(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
+        .filter(|t| !t.is_empty());
     for (slot, token) in out.iter_mut().zip(tokens) {
         *slot = token;
         count += 1;
@@ -396,8 +446,9 @@ fn pub_args(args: &[u8]) -> Result<PubLine<'_>, ParseError> {
         3 => (Some(second), third),
         _ => return Err(ParseError::arguments(Verb::Pub, args)),
     };
-    let size = size_of(size_text)
-        .ok_or_else(|| ParseError::Size { args: crate::Quoted(args).to_string() })?;
+    let size = size_of(size_text).ok_or_else(|| ParseError::Size {
+        args: crate::Quoted(args).to_string(),
+    })?;
     Ok(PubLine {
         subject,
         reply,
@@ -423,14 +474,31 @@ fn header_pub_args(args: &[u8]) -> Result<PubLine<'_>, ParseError> {
     if header_len > size {
         return Err(ParseError::HeaderLargerThanTotal { args: quoted() });
     }
-    Ok(PubLine { subject, reply, has_header: true, header_len, size, header_text, size_text, tail_at: 0 })
+    Ok(PubLine {
+        subject,
+        reply,
+        has_header: true,
+        header_len,
+        size,
+        header_text,
+        size_text,
+        tail_at: 0,
+    })
 }
 
 fn sub_args(args: &[u8]) -> Result<Event<'_>, ParseError> {
     let ([subject, second, third, ..], count) = split(args);
     match count {
-        2 => Ok(Event::Sub { subject, queue: None, sid: second }),
-        3 => Ok(Event::Sub { subject, queue: Some(second), sid: third }),
+        2 => Ok(Event::Sub {
+            subject,
+            queue: None,
+            sid: second,
+        }),
+        3 => Ok(Event::Sub {
+            subject,
+            queue: Some(second),
+            sid: third,
+        }),
         _ => Err(ParseError::arguments(Verb::Sub, args)),
     }
 }
@@ -439,7 +507,13 @@ fn unsub_args(args: &[u8]) -> Result<Event<'_>, ParseError> {
     let ([sid, max, ..], count) = split(args);
     match count {
         1 => Ok(Event::Unsub { sid, max: 0 }),
-        2 => Ok(Event::Unsub { sid, max: size_of(max).map_or(0, |n| n as u64) }),
+        2 => Ok(Event::Unsub {
+            sid,
+            max: size_of(max).map_or(0, |n| n as u64),
+        }),
         _ => Err(ParseError::arguments(Verb::Unsub, args)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -175,18 +175,31 @@ mod tests {
         assert_eq!(of("{}").unwrap(), Connect::default());
         assert_eq!(of(" null ").unwrap(), Connect::default());
         let c = of(r#"{"verbose":false,"lang":"rust","protocol":1,"pedantic":null}"#).unwrap();
-        assert_eq!((c.verbose, c.pedantic, c.echo, c.lang.as_str(), c.protocol), (false, true, true, "rust", 1));
+        assert_eq!(
+            (c.verbose, c.pedantic, c.echo, c.lang.as_str(), c.protocol),
+            (false, true, true, "rust", 1)
+        );
     }
 
     #[test]
     fn keys_are_matched_without_case_and_the_last_wins() {
-        let c = of(r#"{"VERBOSE":false,"Protocol":7,"protocol":1,"other":{"a":[1]},"us\u0065r":"x"}"#).unwrap();
+        let c =
+            of(r#"{"VERBOSE":false,"Protocol":7,"protocol":1,"other":{"a":[1]},"us\u0065r":"x"}"#).unwrap();
         assert_eq!((c.verbose, c.protocol, c.user.as_str()), (false, 1, "x"));
     }
 
     #[test]
     fn what_is_not_an_object_of_the_right_types_is_an_error() {
-        for bad in ["{x", "[]", "", "1", r#"{"verbose":"x"}"#, r#"{"protocol":1.5}"#, "{} x", r#"{"user":1}"#] {
+        for bad in [
+            "{x",
+            "[]",
+            "",
+            "1",
+            r#"{"verbose":"x"}"#,
+            r#"{"protocol":1.5}"#,
+            "{} x",
+            r#"{"user":1}"#,
+        ] {
             assert!(of(bad).is_err(), "{bad}");
         }
     }

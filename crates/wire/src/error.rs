@@ -104,10 +104,15 @@ impl ParseError {
         /// Enough to recognise what was sent; payloads do not belong in a log.
         const SNIPPET_BYTES_MAX: usize = 32;
         let snippet = input.get(..SNIPPET_BYTES_MAX).unwrap_or(input);
-        Self::UnknownOperation { snippet: Quoted(snippet).to_string() }
+        Self::UnknownOperation {
+            snippet: Quoted(snippet).to_string(),
+        }
     }
 
     pub(crate) fn arguments(verb: Verb, args: &[u8]) -> Self {
-        Self::Arguments { verb, args: Quoted(args).to_string() }
+        Self::Arguments {
+            verb,
+            args: Quoted(args).to_string(),
+        }
     }
 }

@@ -91,9 +91,13 @@ pub struct Info {
 
 impl Info {
     /// Appends the whole line: `INFO {json} \r\n`. The space before the line's end is nats-server's.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "strings, numbers and booleans always serialise into memory"
+    )]
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"INFO ");
-        serde_json::to_writer(&mut *out, self).expect("strings, numbers and booleans always serialise into memory");
+        serde_json::to_writer(&mut *out, self).expect("plain fields serialise into memory");
         out.extend_from_slice(b" \r\n");
     }
 
@@ -106,17 +110,26 @@ impl Info {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
 const fn is_false(b: &bool) -> bool {
     !*b
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
 const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
 const fn is_zero_u32(n: &u32) -> bool {
     *n == 0
 }

@@ -47,7 +47,10 @@ mod tests {
     #[test]
     fn quotes_as_go_does() {
         // Observed on nats-server 2.15.1 as the subject of a publish violation.
-        assert_eq!(Quoted(b"_GR_.a\"b\\c\x01\xff\xc3\xa9").to_string(), "\"_GR_.a\\\"b\\\\c\\x01\\xff\u{e9}\"");
+        assert_eq!(
+            Quoted(b"_GR_.a\"b\\c\x01\xff\xc3\xa9").to_string(),
+            "\"_GR_.a\\\"b\\\\c\\x01\\xff\u{e9}\""
+        );
         assert_eq!(Quoted(b"\r").to_string(), "\"\\r\"");
         assert_eq!(Quoted(b"").to_string(), "\"\"");
     }

@@ -40,7 +40,9 @@ impl PublishCache {
         if self.entries.is_empty() {
             self.entries.resize_with(ENTRIES, Vec::new);
         }
-        let Some(entry) = self.entries.get_mut(position(subject)) else { return false };
+        let Some(entry) = self.entries.get_mut(position(subject)) else {
+            return false;
+        };
         if entry.as_slice() == subject && !subject.is_empty() {
             return true;
         }
@@ -72,14 +74,24 @@ mod tests {
 
     #[test]
     fn the_cache_answers_as_the_permissions_do() {
-        let rules = SubjectRules { allow: Some(vec!["ok.>".into()]), deny: vec!["ok.no".into()] };
-        let spec = PermissionsSpec { publish: Some(rules), subscribe: None, responses: None };
+        let rules = SubjectRules {
+            allow: Some(vec!["ok.>".into()]),
+            deny: vec!["ok.no".into()],
+        };
+        let spec = PermissionsSpec {
+            publish: Some(rules),
+            subscribe: None,
+            responses: None,
+        };
         let permissions = Permissions::new(spec).unwrap();
         let mut cache = PublishCache::default();
         for _ in 0..3 {
             for subject in ["ok.a", "ok.no", "no", "", "ok.b", "ok.a.b", "ko.a"] {
                 let subject = subject.as_bytes();
-                assert_eq!(cache.allows(subject, &permissions), permissions.can_publish(subject));
+                assert_eq!(
+                    cache.allows(subject, &permissions),
+                    permissions.can_publish(subject)
+                );
             }
         }
     }
@@ -87,8 +99,16 @@ mod tests {
     #[test]
     fn reserved_subjects_and_replies() {
         assert!(is_reserved_subject(b"_GR_.x") && is_reserved_subject(b"$NRG.x"));
-        assert!(!is_reserved_subject(b"$GNR.x") && !is_reserved_subject(b"_INBOX.x") && !is_reserved_subject(b"_GR_"));
-        assert!(is_reserved_reply(b"_R_.x") && is_reserved_reply(b"_GR_.x") && is_reserved_reply(b"$JS.ACK.x"));
-        assert!(!is_reserved_reply(b"_R_") && !is_reserved_reply(b"_INBOX.x") && !is_reserved_reply(b"$JS.API.x"));
+        assert!(
+            !is_reserved_subject(b"$GNR.x")
+                && !is_reserved_subject(b"_INBOX.x")
+                && !is_reserved_subject(b"_GR_")
+        );
+        assert!(
+            is_reserved_reply(b"_R_.x") && is_reserved_reply(b"_GR_.x") && is_reserved_reply(b"$JS.ACK.x")
+        );
+        assert!(
+            !is_reserved_reply(b"_R_") && !is_reserved_reply(b"_INBOX.x") && !is_reserved_reply(b"$JS.API.x")
+        );
     }
 }

@@ -45,7 +45,10 @@ impl Inbound {
                 Ok(())
             }
             Event::Err(text) => {
-                host.log(LogLevel::Error, format_args!("Client Error {}", String::from_utf8_lossy(text)));
+                host.log(
+                    LogLevel::Error,
+                    format_args!("Client Error {}", String::from_utf8_lossy(text)),
+                );
                 Err(CloseReason::ParseError)
             }
             Event::Info(json) if is_json(json) => Ok(()),
@@ -65,7 +68,9 @@ impl Inbound {
         if self.phase == Phase::Asking {
             return Ok(false);
         }
-        let Some(first) = rest.first() else { return Ok(false) };
+        let Some(first) = rest.first() else {
+            return Ok(false);
+        };
         if first.eq_ignore_ascii_case(&b'C') {
             return Ok(true);
         }
@@ -81,7 +86,10 @@ impl Inbound {
             host.log(LogLevel::Error, format_args!("{error}"));
             return Err(CloseReason::ProtocolViolation);
         }
-        drop_subscriptions(host);
+        // A first CONNECT keeps what was subscribed before it, unless that was under another user.
+        if self.connect_received || self.settings.auth_required {
+            drop_subscriptions(host);
+        }
         if !self.connect_received {
             self.connect_received = true;
             self.timers.connected(now);
@@ -134,7 +142,11 @@ impl Inbound {
             return Ok(());
         }
         if !(0..=1).contains(&self.connect.protocol) {
-            return Err(fatal(CloseReason::BadClientProtocolVersion, "invalid client protocol", host));
+            return Err(fatal(
+                CloseReason::BadClientProtocolVersion,
+                "invalid client protocol",
+                host,
+            ));
         }
         if self.connect.no_responders && !self.headers {
             let text = "no responders requires headers support";
@@ -146,10 +158,17 @@ impl Inbound {
 
     /// The lower of the server's and the identity's limits.
     fn apply_limits(&mut self) {
-        let Settings { max_control_line, max_payload, max_subscriptions, .. } = *self.settings;
+        let Settings {
+            max_control_line,
+            max_payload,
+            max_subscriptions,
+            ..
+        } = *self.settings;
         let identity = self.identity.as_ref();
         self.limits.control_line = max_control_line;
-        self.limits.payload = identity.and_then(|i| i.max_payload).map_or(max_payload, |own| own.min(max_payload));
+        self.limits.payload = identity
+            .and_then(|i| i.max_payload)
+            .map_or(max_payload, |own| own.min(max_payload));
         let own = identity.and_then(|i| i.max_subscriptions).unwrap_or(0);
         self.max_subscriptions = match (max_subscriptions, own) {
             (0, 0) => SUBSCRIPTIONS_MAX,
@@ -282,19 +301,31 @@ fn deny_subscription<H: Host>(subject: &[u8], queue: Option<&[u8]>, sid: &[u8], 
     let (subject, sid) = (Quoted(subject), String::from_utf8_lossy(sid));
     let (out, pool) = host.outbound();
     if let Some(queue) = queue.map(Quoted) {
-        out.err(format_args!("Permissions Violation for Subscription to {subject} using queue {queue}"), pool);
+        out.err(
+            format_args!("Permissions Violation for Subscription to {subject} using queue {queue}"),
+            pool,
+        );
         let text = format_args!("Subscription Violation - Subject {subject}, Queue: {queue}, SID {sid}");
         host.log(LogLevel::Error, text);
     } else {
-        out.err(format_args!("Permissions Violation for Subscription to {subject}"), pool);
-        host.log(LogLevel::Error, format_args!("Subscription Violation - Subject {subject}, SID {sid}"));
+        out.err(
+            format_args!("Permissions Violation for Subscription to {subject}"),
+            pool,
+        );
+        host.log(
+            LogLevel::Error,
+            format_args!("Subscription Violation - Subject {subject}, SID {sid}"),
+        );
     }
 }
 
 fn too_many_tokens<H: Host>(subject: &[u8], sid: &[u8], host: &mut H) {
     let (subject, sid) = (Quoted(subject), String::from_utf8_lossy(sid));
     let (out, pool) = host.outbound();
-    out.err(format_args!("Permissions Violation for Subscription to {subject}, too many tokens"), pool);
+    out.err(
+        format_args!("Permissions Violation for Subscription to {subject}, too many tokens"),
+        pool,
+    );
     let text = format_args!("Subscription Violation Too Many Tokens - Subject {subject}, SID {sid}");
     host.log(LogLevel::Error, text);
 }

@@ -134,6 +134,7 @@ impl Inbound {
     }
 
     fn write_deadline(&self, out: &Outbound) -> Option<Mono> {
-        out.stalled_since().map(|since| since + self.settings.write_deadline)
+        out.stalled_since()
+            .map(|since| since + self.settings.write_deadline)
     }
 }
