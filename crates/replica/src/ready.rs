@@ -244,8 +244,6 @@ impl Group {
         };
         let members = Members::from_conf_state(metadata.get_conf_state());
         self.node.mut_store().restore(metadata.index, metadata.term);
-        self.members = members.clone();
-        self.members_at = metadata.index;
         self.changes.clear();
         self.delivered = metadata.index;
         self.snapshots.restoring = Some(Restored {
@@ -396,6 +394,8 @@ impl Group {
         let durable = |restored: &mut Restored| restored.position.index.value() <= persisted;
         if let Some(restored) = self.snapshots.restoring.take_if(durable) {
             self.node.advance_apply_to(restored.position.index.value());
+            self.members = restored.members.clone();
+            self.members_at = restored.position.index.value();
             self.removed = !self.members.contains(self.config.me);
             self.snapshots.events.restored = Some(restored);
         }
