@@ -1,0 +1,303 @@
+//! Write-behind: the oldest messages of the tail go into a block file, in pieces, while they can still be read, and
+//! removed, in the tail. Once the file is durable they leave the tail.
+//!
+//! ```text
+//!             create            pieces                     sync
+//! (nothing) ---------> created --------> all pieces there ------> durable: the block joins the store
+//!     ^                                                              |
+//!     +------- abandoned: all its messages died, or the disk failed -+
+//! ```
+//! What dies in the tail before its turn comes is not written. After a failed operation the file is given up, and
+//! never synced again (DESIGN section 9, "Disk trouble"): the messages are still here, and go to a new file.
+
+use crate::block::{Block, BlockBuilder, BlockIndex, BlockInfo, Piece, message_hash};
+use crate::store::{Store, accounted};
+use crate::types::{StoreEvent, StoreKind};
+use roaring::RoaringBitmap;
+use std::collections::{BTreeSet, VecDeque};
+use tidelock_base::StreamSeq;
+use tidelock_record::{FilePath, IoError, IoOp, IoToken};
+
+/// Least bytes of a piece but the last.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Bytes that one call may copy into pieces, so that a full tail does not hold up the turn.
+const FILL_BYTES: u64 = 1024 * 1024;
+/// A tail up to this goes into the checkpoint rather than into a file of its own.
+pub(crate) const INLINE_TAIL_BYTES: u64 = 64 * 1024;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    building: Option<Building>,
+    /// Everything up to here is to leave the tail, however little it is; 0 without a wish.
+    flush_to: u64,
+    /// An operation failed, and nobody said yet to go on.
+    stalled: bool,
+}
+
+#[derive(Debug)]
+struct Building {
+    id: u64,
+    file: FilePath,
+    /// `None` once the file is complete.
+    builder: Option<BlockBuilder>,
+    done: Option<(BlockInfo, BlockIndex)>,
+    /// The next sequence to take from the tail.
+    cursor: u64,
+    /// Bytes of records that are taken and still live.
+    taken: u64,
+    created: bool,
+    pieces: VecDeque<Piece>,
+    /// Operations that are out.
+    out: BTreeSet<IoToken>,
+    sync: Option<IoToken>,
+    abandoned: bool,
+}
+
+impl Writer {
+    /// A message was removed from the tail.
+    pub(crate) fn removed(&mut self, seq: u64, len: u64, tail_is_empty: bool) {
+        let Some(building) = &mut self.building else { return };
+        if seq < building.cursor {
+            building.taken -= len;
+        }
+        if tail_is_empty {
+            building.abandoned = true;
+        }
+    }
+
+    /// The tail was dropped as a whole.
+    pub(crate) const fn tail_dropped(&mut self) {
+        self.flush_to = 0;
+        if let Some(building) = &mut self.building {
+            building.taken = 0;
+            building.abandoned = true;
+        }
+    }
+
+    fn owns(&self, token: IoToken) -> bool {
+        self.building
+            .as_ref()
+            .is_some_and(|building| building.out.contains(&token) || building.sync == Some(token))
+    }
+
+    /// Number of the file that is being written.
+    pub(crate) fn current(&self) -> Option<u64> {
+        self.building.as_ref().map(|building| building.id)
+    }
+}
+
+impl Store {
+    /// Wants the tail in blocks, so that a checkpoint need not carry it. Without effect on a memory store, and if
+    /// the tail is at most 64 KiB, which a checkpoint carries at less cost than a file.
+    pub const fn flush(&mut self) {
+        if matches!(self.config.kind, StoreKind::File) && self.tail.bytes() > INLINE_TAIL_BYTES {
+            self.writer.flush_to = self.totals.last_seq;
+        }
+    }
+
+    /// Whether what [`Store::flush`] asked for is done.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.writer.flush_to == 0 || self.tail.next_live(0).is_none_or(|msg| msg.seq > self.writer.flush_to)
+    }
+
+    /// Bytes of records in memory that are not durable in blocks.
+    #[must_use]
+    pub const fn tail_bytes(&self) -> u64 {
+        self.tail.bytes()
+    }
+
+    /// Goes on writing after [`StoreEvent::WriteFailed`], to a new file.
+    pub const fn resume_writes(&mut self) {
+        self.writer.stalled = false;
+    }
+
+    pub(crate) const fn writes_are_stalled(&self) -> bool {
+        self.writer.stalled
+    }
+
+    pub(crate) const fn stall_writes(&mut self) {
+        self.writer.stalled = true;
+    }
+
+    /// Moves the writing on as far as it goes without waiting.
+    pub(crate) fn write_behind(&mut self) {
+        if self.config.kind == StoreKind::Memory {
+            return;
+        }
+        self.give_up_abandoned();
+        if self.writer.building.is_none() && !self.writer.stalled && self.wants_to_write(0, 0) {
+            self.start_block();
+        }
+        if self.writer.building.as_ref().is_some_and(|building| !building.abandoned) {
+            self.fill();
+            self.hand_out();
+        }
+        if self.is_flushed() {
+            self.writer.flush_to = 0;
+        }
+    }
+
+    /// Whether a message at or above `cursor` should be written, `taken` bytes of the tail being taken already.
+    fn wants_to_write(&self, cursor: u64, taken: u64) -> bool {
+        let flush = self.writer.flush_to;
+        self.tail.bytes() - taken > self.config.tail_bytes
+            || flush >= cursor.max(1) && self.tail.next_live(cursor).is_some_and(|msg| msg.seq <= flush)
+    }
+
+    fn start_block(&mut self) {
+        let id = self.files.next_id();
+        let Some(file) = self.block_path(id) else { return };
+        let create = self.io.ask(IoOp::Create {
+            file: file.clone(),
+            len: 0,
+        });
+        self.writer.building = Some(Building {
+            id,
+            file,
+            builder: Some(BlockBuilder::new(id, PIECE_BYTES)),
+            done: None,
+            cursor: 0,
+            taken: 0,
+            created: false,
+            pieces: VecDeque::new(),
+            out: BTreeSet::from([create]),
+            sync: None,
+            abandoned: false,
+        });
+    }
+
+    /// Takes messages from the tail into pieces.
+    fn fill(&mut self) {
+        let Some(mut building) = self.writer.building.take() else { return };
+        if let Some(mut builder) = building.builder.take() {
+            let full = self.fill_from_tail(&mut building, &mut builder);
+            let flushed = self.writer.flush_to > 0
+                && !builder.is_empty()
+                && self.tail.next_live(building.cursor).is_none_or(|msg| msg.seq > self.writer.flush_to);
+            if full || flushed {
+                let built = builder.finish();
+                building.pieces.push_back(built.piece);
+                building.done = Some((built.info, built.index));
+            } else {
+                building.builder = Some(builder);
+            }
+        }
+        self.writer.building = Some(building);
+    }
+
+    /// Whether the block is full.
+    fn fill_from_tail(&self, building: &mut Building, builder: &mut BlockBuilder) -> bool {
+        let limit = self.config.block_bytes.min(1 << 30);
+        let start = builder.data_len();
+        let mut messages = self.tail.iter_from(building.cursor).peekable();
+        while builder.data_len() < limit {
+            let flush = self.writer.flush_to;
+            let Some(msg) = messages.peek() else { return false };
+            let wanted = self.tail.bytes() - building.taken > self.config.tail_bytes || msg.seq <= flush;
+            if !wanted || builder.data_len() - start > FILL_BYTES {
+                return false;
+            }
+            if !builder.fits(msg.seq, msg.record.len()) {
+                return true;
+            }
+            let pushed = builder.push(msg.seq, msg.ts, &msg.record);
+            debug_assert!(pushed.is_ok(), "records were parsed when they came in");
+            building.cursor = msg.seq + 1;
+            building.taken += msg.record.len() as u64;
+            if let Some(piece) = builder.take_piece(PIECE_BYTES) {
+                building.pieces.push_back(piece);
+            }
+            messages.next();
+        }
+        true
+    }
+
+    /// Hands out what can be written now, and the sync once all is written.
+    fn hand_out(&mut self) {
+        let Some(building) = &mut self.writer.building else { return };
+        if !building.created {
+            return;
+        }
+        for (offset, piece) in building.pieces.drain(..) {
+            building.out.insert(self.io.ask(IoOp::Write {
+                file: building.file.clone(),
+                offset,
+                parts: vec![piece],
+                sync: false,
+            }));
+        }
+        if building.done.is_some() && building.out.is_empty() && building.sync.is_none() {
+            building.sync = Some(self.io.ask(IoOp::Sync {
+                file: building.file.clone(),
+            }));
+        }
+    }
+
+    /// Removes the file of an abandoned block, once nothing is under way for it.
+    fn give_up_abandoned(&mut self) {
+        let idle = |building: &Building| building.abandoned && building.out.is_empty() && building.sync.is_none();
+        if self.writer.building.as_ref().is_some_and(idle)
+            && let Some(building) = self.writer.building.take()
+            && building.created
+        {
+            self.free_file(building.id, false);
+        }
+    }
+
+    pub(crate) fn writer_owns(&self, token: IoToken) -> bool {
+        self.writer.owns(token)
+    }
+
+    /// An operation of the writer has ended.
+    pub(crate) fn write_done(&mut self, token: IoToken, result: Result<(), IoError>) -> StoreEvent {
+        let Some(building) = &mut self.writer.building else {
+            return StoreEvent::Nothing;
+        };
+        let synced = building.sync.take_if(|sync| *sync == token).is_some();
+        building.out.remove(&token);
+        // The creation ends before anything else is handed out.
+        building.created |= result.is_ok();
+        match result {
+            Err(error) => {
+                building.abandoned = true;
+                self.writer.stalled = true;
+                StoreEvent::WriteFailed(error)
+            }
+            Ok(()) if building.abandoned => StoreEvent::Nothing,
+            Ok(()) if synced => self.install(),
+            Ok(()) => StoreEvent::Nothing,
+        }
+    }
+
+    /// The block is durable: it takes over its messages from the tail.
+    fn install(&mut self) -> StoreEvent {
+        let Some((info, index)) = self.writer.building.take().and_then(|building| building.done) else {
+            return StoreEvent::Nothing;
+        };
+        let mut block = Block::new(info, RoaringBitmap::new());
+        for row in index.rows() {
+            let seq = info.first_seq + u64::from(row.rel);
+            if self.tail.get(seq).is_some() {
+                block.live.insert(row.rel);
+                block.live_bytes += accounted(self.config.kind, row.extent);
+                block.live_data += row.frame_len();
+                block.digest = block.digest.wrapping_add(message_hash(seq, row.extent.crc));
+            }
+        }
+        block.live.optimize();
+        self.tail.forget_through(info.last_seq);
+        if block.live.is_empty() {
+            self.free_file(info.id, false);
+            return StoreEvent::Nothing;
+        }
+        self.blocks.insert(info.first_seq, block);
+        self.keep_index(info.first_seq, index);
+        self.note_sparse(info.first_seq);
+        StoreEvent::Sealed {
+            from: StreamSeq(info.first_seq),
+            upto: StreamSeq(info.last_seq),
+        }
+    }
+}
