@@ -375,6 +375,7 @@ fn verb_of(input: &[u8]) -> VerbMatch {
 }
 
 /// Everything that is not a publish in canonical form.
+#[inline(never)]
 fn general<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, ParseError> {
     let (word, verb_len) = match verb_of(input) {
         VerbMatch::Whole(word, len) => (word, len),
