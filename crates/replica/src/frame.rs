@@ -413,8 +413,10 @@ impl Head {
 
 /// A snapshot of the library whose data is a manifest.
 pub(crate) fn to_snapshot(index: u64, term: u64, members: &Members, manifest: Bytes) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    snapshot.data = manifest;
+    let mut snapshot = Snapshot {
+        data: manifest,
+        ..Snapshot::default()
+    };
     let metadata = snapshot.mut_metadata();
     metadata.index = index;
     metadata.term = term;
@@ -426,9 +428,11 @@ pub(crate) fn to_snapshot(index: u64, term: u64, members: &Members, manifest: By
 ///
 /// The bytes of a change of members travel as the entry's context, which the library never parses.
 pub(crate) fn to_entry(index: u64, term: u64, kind: EntryKind, data: Bytes) -> Option<Entry> {
-    let mut entry = Entry::default();
-    entry.index = index;
-    entry.term = term;
+    let mut entry = Entry {
+        index,
+        term,
+        ..Entry::default()
+    };
     match kind {
         EntryKind::Normal if data.is_empty() => return None,
         EntryKind::TermStart if !data.is_empty() => return None,

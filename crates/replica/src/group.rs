@@ -11,17 +11,19 @@
 //! The library asserts its invariants by panicking. What can be checked is checked before it is stepped; a panic that
 //! comes all the same is caught here and ends this group ([`Failure::Broken`]), not the node.
 
-use crate::config::GroupConfig;
+use crate::config::{GroupConfig, Timers};
+use crate::errors::{Failure, ProposeError, StepError, TransferError};
 use crate::frame::{FrameError, Head, Kind, Outgoing, from_entry, to_entry};
 use crate::log::GroupLog;
 use crate::member::{MemberChange, Members};
 use crate::reads::{ReadToken, Reads, View};
 use crate::ready::{Outstanding, Persist, RoleChange};
 use crate::snapshot::Snapshots;
+use crate::status::{PeerProgress, PeerState};
 use crate::types::{EntryKind, HardState, LogEntry, Start, StartError};
 use bytes::Bytes;
 use raft::eraftpb::{self, ConfState, Message, MessageType};
-use raft::{Config, ProgressState, RaftState, RawNode, ReadOnlyOption, StateRole, Storage};
+use raft::{Config, RaftState, RawNode, ReadOnlyOption, StateRole, Storage};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidelock_base::{LogIndex, Mono, ReplicaId, Term};
@@ -51,128 +53,29 @@ pub struct Group {
     pub(crate) failure: Option<Failure>,
     pub(crate) now: Mono,
     tick_at: Mono,
-    dropped_appends: u64,
+    timeout: Timeout,
+    pub(crate) dropped_appends: u64,
 }
 
-/// Why a group has stopped for good. It answers nothing any more; its replica is replaced under a new id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// A peer knows something durable of this replica that is gone.
-    Lost,
-    /// An invariant of the library did not hold.
-    Broken,
+/// The election timeout in ticks, and the term and role it was drawn for.
+struct Timeout {
+    min: u32,
+    span: u32,
+    ticks: u32,
+    drawn_for: (u64, u8),
 }
 
-/// Why a proposal was not taken. None of these has touched the log: the same proposal may be made again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProposeError {
-    /// Only a leader proposes.
-    #[error("not the leader")]
-    NotLeader {
-        /// The leader as far as this replica knows.
-        hint: Option<ReplicaId>,
-    },
-    /// Leadership is being handed over.
-    #[error("leadership is being transferred")]
-    Transferring,
-    /// Too much is uncommitted or unapplied.
-    #[error("too much is in flight")]
-    Overloaded,
-    /// An entry without data would look like the start of a term.
-    #[error("an entry must have data")]
-    Empty,
-    /// Larger than an entry may be.
-    #[error("an entry may have at most {max} bytes")]
-    TooLarge {
-        /// The limit in bytes.
-        max: usize,
-    },
-    /// An earlier change of members is not applied yet, or a joint configuration not left.
-    #[error("another change of members is under way")]
-    ChangePending,
-    /// The change makes no sense for the present members.
-    #[error("{0}")]
-    InvalidChange(&'static str),
-    /// A leader does not remove itself: leadership is transferred first.
-    #[error("leadership must be transferred before the leader is removed")]
-    TransferFirst,
-    /// The group has stopped.
-    #[error("the replica has stopped")]
-    Failed,
-}
-
-/// Why leadership cannot be handed to a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TransferError {
-    /// This replica does not lead.
-    #[error("not the leader")]
-    NotLeader,
-    /// The target is not a voter other than this replica.
-    #[error("the target is not another voter")]
-    NotVoter,
-    /// The target has not been heard of for an election timeout.
-    #[error("the target is not reachable")]
-    Unreachable,
-    /// The group has stopped.
-    #[error("the replica has stopped")]
-    Failed,
-}
-
-/// Why a frame was not taken. Only [`StepError::ProofOfLoss`] and [`StepError::Failed`] say something about this
-/// replica; all others are the sender's fault or a matter of load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StepError {
-    /// Not a frame of this protocol.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    /// For another group or replica, or not from where it came from.
-    #[error("frame is addressed to another replica or comes from another one than it says")]
-    Address,
-    /// Its numbers contradict what this replica knows for certain.
-    #[error("{0}")]
-    Invalid(&'static str),
-    /// The leader knows that this replica had stored more than it has: it lost state and has stopped.
-    #[error("the leader knows of commit {commit}, the log ends at {last}")]
-    ProofOfLoss {
-        /// Commit index that the leader saw acknowledged.
-        commit: LogIndex,
-        /// Where the log ends.
-        last: LogIndex,
-    },
-    /// Dropped: too much is waiting to be applied. The leader will send it again.
-    #[error("too much is waiting to be applied")]
-    Overloaded,
-    /// The group has stopped.
-    #[error("the replica has stopped")]
-    Failed,
-}
-
-/// How a member follows the log, as its leader sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerProgress {
-    /// Which replica; the leader itself is included.
-    pub replica: ReplicaId,
-    /// It votes.
-    pub voter: bool,
-    /// Known to be stored durably there.
-    pub matched: LogIndex,
-    /// Entries of the leader's log that are not known to be there.
-    pub lag: u64,
-    /// Heard of within the last election timeout.
-    pub recent_active: bool,
-    /// How it is being served.
-    pub state: PeerState,
-}
-
-/// How a leader serves a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerState {
-    /// Its position is being found out, one frame at a time.
-    Probe,
-    /// Entries are sent as they come.
-    Replicate,
-    /// A snapshot is on its way.
-    Snapshot,
+impl Timeout {
+    fn new(timers: &Timers) -> Self {
+        let ticks = |duration| u32::try_from(timers.ticks(duration)).unwrap_or(u32::MAX / 4);
+        let (min, max) = (ticks(timers.election_min), ticks(timers.election_max));
+        Self {
+            min,
+            span: max.saturating_sub(min) + 1,
+            ticks: 0,
+            drawn_for: (u64::MAX, 0),
+        }
+    }
 }
 
 impl Group {
@@ -211,6 +114,7 @@ impl Group {
             failure: None,
             now,
             tick_at: Mono(now.0.saturating_add(phase % tick)),
+            timeout: Timeout::new(&config.timers),
             dropped_appends: 0,
             config,
             node,
@@ -277,19 +181,23 @@ impl Group {
             return Err(ProposeError::TooLarge { max: max / 2 });
         }
         self.now = now;
-        let data = change.encode(context);
         self.guarded(Err(ProposeError::Failed), |group| {
-            let proposed = group
-                .node
-                .propose_conf_change(data.into(), change.to_conf_change());
-            proposed.map_err(|_| ProposeError::Overloaded)?;
-            let last = group.node.raft.raft_log.unstable_entries().last();
-            assert!(
-                last.is_some_and(|entry| from_entry(entry).0 == EntryKind::Members),
-                "the change is the last entry"
-            );
-            Ok(group.last_index())
+            group.append_change(change, context)
         })
+    }
+
+    fn append_change(&mut self, change: &MemberChange, context: &[u8]) -> Result<LogIndex, ProposeError> {
+        let data = change.encode(context);
+        let proposed = self
+            .node
+            .propose_conf_change(data.into(), change.to_conf_change());
+        proposed.map_err(|_| ProposeError::Overloaded)?;
+        let last = self.node.raft.raft_log.unstable_entries().last();
+        assert!(
+            last.is_some_and(|entry| from_entry(entry).0 == EntryKind::Members),
+            "the change is the last entry"
+        );
+        Ok(self.last_index())
     }
 
     fn append(&mut self, now: Mono, entry: eraftpb::Entry) -> Result<LogIndex, ProposeError> {
@@ -534,21 +442,25 @@ impl Group {
     /// Replaces the election timeout that the library drew at random by one that follows from seed, term and role.
     pub(crate) fn settle(&mut self) {
         let raft = &mut self.node.raft;
-        let timers = &self.config.timers;
-        let min = timers.ticks(timers.election_min);
-        let span = timers.ticks(timers.election_max).saturating_sub(min) + 1;
-        let role = match raft.state {
-            StateRole::Follower => 0,
-            StateRole::PreCandidate => 1,
-            StateRole::Candidate => 2,
-            StateRole::Leader => 3,
-        };
-        let mut hash = self.config.seed;
-        for part in [self.config.group.value(), self.config.me.value(), raft.term, role] {
-            hash = mix(hash ^ part);
+        let drawn_for = (raft.term, raft.state as u8);
+        if self.timeout.drawn_for != drawn_for {
+            let mut hash = self.config.seed;
+            for part in [
+                self.config.group.value(),
+                self.config.me.value(),
+                drawn_for.0,
+                u64::from(drawn_for.1),
+            ] {
+                hash = mix(hash ^ part);
+            }
+            let draw = u32::try_from(hash % u64::from(self.timeout.span)).unwrap_or(0);
+            self.timeout.ticks = self.timeout.min + draw;
+            self.timeout.drawn_for = drawn_for;
         }
-        let draw = hash % u64::try_from(span).unwrap_or(u64::MAX);
-        raft.set_randomized_election_timeout(min + usize::try_from(draw).unwrap_or(0));
+        let ticks = usize::try_from(self.timeout.ticks).unwrap_or(usize::MAX);
+        if raft.randomized_election_timeout() != ticks {
+            raft.set_randomized_election_timeout(ticks);
+        }
     }
 
     pub(crate) fn with_reads(&mut self, work: impl FnOnce(&mut Reads, &View<'_>)) {
@@ -568,121 +480,6 @@ impl Group {
     /// Tells that the connection to a peer broke: what was sent may be lost, its position is found out again.
     pub fn peer_unreachable(&mut self, peer: ReplicaId) {
         self.guarded((), |group| group.node.report_unreachable(peer.value()));
-    }
-
-    /// The leader as far as this replica knows; itself if it leads.
-    #[must_use]
-    pub fn leader(&self) -> Option<ReplicaId> {
-        Some(ReplicaId(self.node.raft.leader_id)).filter(|id| id.value() != 0)
-    }
-
-    /// True if this replica leads.
-    #[must_use]
-    pub fn is_leader(&self) -> bool {
-        self.node.raft.state == StateRole::Leader && self.failure.is_none()
-    }
-
-    /// True once an entry of the present term is known to be committed. A leader's state is current only then.
-    #[must_use]
-    pub fn has_committed_in_term(&self) -> bool {
-        self.node.raft.commit_to_current_term()
-    }
-
-    /// The latest term seen.
-    #[must_use]
-    pub fn term(&self) -> Term {
-        Term(self.node.raft.term)
-    }
-
-    /// Highest index known to be committed.
-    #[must_use]
-    pub fn commit(&self) -> LogIndex {
-        LogIndex(self.node.raft.raft_log.committed)
-    }
-
-    /// Index of the last entry, durable or not.
-    #[must_use]
-    pub fn last_index(&self) -> LogIndex {
-        LogIndex(self.node.raft.raft_log.last_index())
-    }
-
-    /// Index up to which the log is durable here.
-    #[must_use]
-    pub fn persisted_index(&self) -> LogIndex {
-        LogIndex(self.node.raft.raft_log.persisted)
-    }
-
-    /// Index up to which the node has reported entries as applied.
-    #[must_use]
-    pub fn applied_index(&self) -> LogIndex {
-        LogIndex(self.node.raft.raft_log.applied)
-    }
-
-    /// Index before the first entry that is still in memory; a follower that needs it or less gets a snapshot.
-    #[must_use]
-    pub fn base_index(&self) -> LogIndex {
-        LogIndex(self.node.store().base().0)
-    }
-
-    /// The members as of the applied index, and the index of the entry that made them so: what a checkpoint records.
-    #[must_use]
-    pub const fn members(&self) -> (&Members, LogIndex) {
-        (&self.members, LogIndex(self.members_at))
-    }
-
-    /// What was told at creation.
-    #[must_use]
-    pub const fn config(&self) -> &GroupConfig {
-        &self.config
-    }
-
-    /// Why the group has stopped, if it has.
-    #[must_use]
-    pub const fn failure(&self) -> Option<Failure> {
-        self.failure
-    }
-
-    /// True once this replica has applied its own removal. It still answers, since others may need its vote until the
-    /// removal is known everywhere, but never leads again; it is destroyed when the meta log says so.
-    #[must_use]
-    pub const fn is_removed(&self) -> bool {
-        self.removed
-    }
-
-    /// Bytes of entries in memory, applied ones included.
-    #[must_use]
-    pub fn resident_bytes(&self) -> usize {
-        self.node.store().resident_bytes()
-    }
-
-    /// Appends that were dropped because too much was waiting to be applied.
-    #[must_use]
-    pub const fn dropped_appends(&self) -> u64 {
-        self.dropped_appends
-    }
-
-    /// How the members follow, by id; empty unless this replica leads.
-    #[must_use]
-    pub fn progress(&self) -> Vec<PeerProgress> {
-        if !self.is_leader() {
-            return Vec::new();
-        }
-        let last = self.last_index().value();
-        let peer = |(id, progress): (&u64, &raft::Progress)| PeerProgress {
-            replica: ReplicaId(*id),
-            voter: self.members.is_voter(ReplicaId(*id)),
-            matched: LogIndex(progress.matched),
-            lag: last.saturating_sub(progress.matched),
-            recent_active: progress.recent_active || *id == self.config.me.value(),
-            state: match progress.state {
-                ProgressState::Probe => PeerState::Probe,
-                ProgressState::Replicate => PeerState::Replicate,
-                ProgressState::Snapshot => PeerState::Snapshot,
-            },
-        };
-        let mut peers: Vec<_> = self.node.raft.prs().iter().map(peer).collect();
-        peers.sort_unstable_by_key(|peer| peer.replica);
-        peers
     }
 
     /// Drops applied entries up to `upto` from memory. Followers that still need them get a snapshot.
@@ -742,10 +539,12 @@ fn open_log(config: &GroupConfig, start: Start) -> Result<GroupLog, StartError> 
         entries.push_back(entry);
     }
     let conf_state: ConfState = start.members.to_conf_state();
-    let mut hard_state = eraftpb::HardState::default();
-    hard_state.term = start.hard.term.value();
-    hard_state.vote = start.hard.vote.value();
-    hard_state.commit = start.hard.commit.value();
+    let hard_state = eraftpb::HardState {
+        term: start.hard.term.value(),
+        vote: start.hard.vote.value(),
+        commit: start.hard.commit.value(),
+        ..eraftpb::HardState::default()
+    };
     let initial = RaftState::new(hard_state, conf_state);
     let base = (start.base.index.value(), start.base.term.value());
     let log = GroupLog::new(base, entries, initial, config.limits.cache_bytes);

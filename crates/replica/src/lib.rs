@@ -29,6 +29,7 @@
 //! Nothing outside this crate names a type of the `raft` or `protobuf` crates.
 
 mod config;
+mod errors;
 mod frame;
 mod group;
 mod log;
@@ -36,13 +37,16 @@ mod member;
 mod reads;
 mod ready;
 mod snapshot;
+mod status;
 mod types;
 
 pub use config::{GroupConfig, Limits, Timers};
+pub use errors::{Failure, ProposeError, StepError, TransferError};
 pub use frame::{FrameAddress, FrameError, Lane, Outgoing};
-pub use group::{Failure, Group, PeerProgress, PeerState, ProposeError, StepError, TransferError};
+pub use group::Group;
 pub use member::{MemberChange, Members, MembersError};
 pub use reads::{ReadOutcome, ReadResult, ReadToken};
 pub use ready::{Committed, CommittedKind, Persist, Ready, Role, RoleChange};
 pub use snapshot::{Install, InstallError, OfferError, Restored, SnapshotEvents};
+pub use status::{PeerProgress, PeerState};
 pub use types::{EntryKind, HardState, LogEntry, LogPosition, Start, StartError};

@@ -274,8 +274,10 @@ impl MemberChange {
 
     pub(crate) fn to_conf_change(&self) -> ConfChangeV2 {
         let single = |id: &ReplicaId, kind: ConfChangeType| {
-            let mut single = ConfChangeSingle::default();
-            single.node_id = id.value();
+            let mut single = ConfChangeSingle {
+                node_id: id.value(),
+                ..ConfChangeSingle::default()
+            };
             single.set_change_type(kind);
             single
         };

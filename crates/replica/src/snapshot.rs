@@ -13,8 +13,9 @@
 //! when they stop saying it, the leader takes the transfer for failed and asks its node for another. So a lost
 //! manifest, a restart and a failure are found out the same way.
 
+use crate::errors::StepError;
 use crate::frame::{FrameError, Head, to_snapshot};
-use crate::group::{Group, StepError};
+use crate::group::Group;
 use crate::member::Members;
 use crate::types::LogPosition;
 use bytes::Bytes;
@@ -273,32 +274,32 @@ impl Group {
             .take_if(|install| install.position == position);
         let install = install.ok_or(InstallError::NotStaging)?;
         self.guarded(Err(InstallError::Failed), |group| {
-            let (index, term) = (position.index.value(), position.term.value());
-            let raft = &mut group.node.raft;
-            // While files were staged the log stood still, so that the snapshot is still ahead of it.
-            assert!(
-                raft.state != StateRole::Leader && index > raft.raft_log.committed,
-                "the log stood still"
-            );
+            group.put_in_log(install);
+            Ok(())
+        })
+    }
+
+    fn put_in_log(&mut self, install: Install) {
+        let (index, term) = (install.position.index.value(), install.position.term.value());
+        let raft = &mut self.node.raft;
+        // While files were staged the log stood still, so that the snapshot is still ahead of it.
+        assert!(
+            raft.state != StateRole::Leader && index > raft.raft_log.committed,
+            "the log stood still"
+        );
+        let snapshot = to_snapshot(index, term, &install.members, install.manifest);
+        if raft.leader_id == 0 {
+            // Nobody to tell. Whoever leads next finds out.
+            let term = raft.term;
+            raft.become_follower(term, 0);
+            raft.restore(snapshot);
+        } else {
             let mut message = Message::default();
             message.set_msg_type(MessageType::MsgSnapshot);
             (message.from, message.to, message.term) = (raft.leader_id, raft.id, raft.term);
-            message.set_snapshot(to_snapshot(
-                index,
-                term,
-                &install.members,
-                install.manifest.clone(),
-            ));
-            if raft.leader_id == 0 {
-                // Nobody to tell. Whoever leads next finds out.
-                let term = raft.term;
-                raft.become_follower(term, 0);
-                raft.restore(message.take_snapshot());
-            } else {
-                let _ = group.node.step(message);
-            }
-            Ok(())
-        })
+            message.set_snapshot(snapshot);
+            let _ = self.node.step(message);
+        }
     }
 
     /// Tells that a snapshot could not be staged. The log moves again, and the leader finds out from heartbeats.

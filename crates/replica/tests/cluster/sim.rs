@@ -110,6 +110,7 @@ pub(crate) struct Replica {
     pub(crate) queue: VecDeque<Committed>,
     staging: Option<(Mono, Install)>,
     lives: u64,
+    /// Every `Ready`, kept in runs without loss only.
     pub(crate) log: Vec<Ready>,
 }
 
@@ -339,8 +340,10 @@ impl Sim {
                 group.tick(now);
             }
             self.pump(replica);
-            self.apply_some(replica);
-            self.pump(replica);
+            if !self.replicas[&replica].queue.is_empty() {
+                self.apply_some(replica);
+                self.pump(replica);
+            }
         }
     }
 
@@ -422,7 +425,9 @@ impl Sim {
             let wait = Duration::from_millis(20 + self.random.below(60));
             replica.staging = Some((self.now + wait, install.clone()));
         }
-        replica.log.push(ready.clone());
+        if self.faults.loss == 0 {
+            replica.log.push(ready.clone());
+        }
         for to in &ready.snapshot.needed {
             self.offer(me, *to);
         }
