@@ -3,7 +3,7 @@
 //! meanwhile. One job at a time, and only blocks all of whose messages pass their checks.
 
 use crate::block::{Block, BlockBuilder, BlockIndex, BlockInfo, FileHeader, Frame, HEADER_BYTES, Piece};
-use crate::store::Store;
+use crate::store::{Store, accounted};
 use crate::types::{StoreEvent, StoreKind};
 use bytes::Bytes;
 use roaring::RoaringBitmap;
@@ -47,17 +47,19 @@ struct Job {
 }
 
 impl Store {
-    /// A block has changed, or is new: it may be worth tidying.
+    /// A message of a block was removed: the block may be worth tidying.
     pub(crate) fn note_sparse(&mut self, key: u64) {
-        let Some(block) = self.blocks.get(&key) else { return };
-        if self.is_sparse(block) || self.small_run(key) >= SMALL_RUN {
+        if self.blocks.get(&key).is_some_and(is_sparse) {
             self.compactor.candidates.insert(key);
         }
     }
 
-    #[expect(clippy::unused_self, reason = "reads as a question to the store")]
-    const fn is_sparse(&self, block: &Block) -> bool {
-        block.dead_data() * 2 > block.info.data_len
+    /// A block is new: it, or the run of small ones that it ends, may be worth tidying.
+    pub(crate) fn note_new(&mut self, key: u64) {
+        self.note_sparse(key);
+        if self.small_run(key) >= SMALL_RUN {
+            self.compactor.candidates.insert(key);
+        }
     }
 
     /// How many small blocks lie side by side, up to and with this one.
@@ -101,10 +103,14 @@ impl Store {
     fn start_job(&mut self) {
         while let Some(key) = self.compactor.candidates.pop_first() {
             let Some(block) = self.blocks.get(&key) else { continue };
-            if !self.is_usable(block) || !(self.is_sparse(block) || self.small_run(key) >= SMALL_RUN) {
+            if !self.is_usable(block) || !(is_sparse(block) || self.small_run(key) >= SMALL_RUN) {
                 continue;
             }
             let sources = self.sources_around(key);
+            // Alone, a small block stays what it is.
+            if sources.len() == 1 && !is_sparse(block) {
+                continue;
+            }
             let id = self.files.next_id();
             let Some(file) = self.block_path(id) else { return };
             let create = self.io.ask(IoOp::Create {
@@ -138,7 +144,7 @@ impl Store {
         let limit = self.config.block_bytes.min(1 << 30);
         let mut room = limit.saturating_sub(self.blocks.get(&key).map_or(0, |block| block.live_data));
         let mut take = |block: &Block| {
-            let worth = block.live_data < limit / 2 || self.is_sparse(block);
+            let worth = block.live_data < limit / 2 || is_sparse(block);
             if !self.is_usable(block) || !worth || block.live_data > room {
                 return false;
             }
@@ -238,7 +244,7 @@ impl Store {
         let (Some(block), Some(builder)) = (self.blocks.get(&key).filter(|b| b.info.id == id), &mut job.builder) else {
             return true;
         };
-        if FileHeader::decode(file).is_ok_and(|header| header.id != id) {
+        if FileHeader::decode(file) != Ok(FileHeader { id }) {
             return false;
         }
         let mut left = block.live.len();
@@ -270,25 +276,28 @@ impl Store {
         let Some((info, index)) = job.done else {
             return StoreEvent::Nothing;
         };
-        let mut live = RoaringBitmap::new();
+        let mut block = Block::new(info, RoaringBitmap::new());
         for row in index.rows() {
             let seq = info.first_seq + u64::from(row.rel);
             if self.block_at(seq).is_some_and(|block| block.is_live(seq)) {
-                live.insert(row.rel);
+                block.add(row, accounted(self.config.kind, row.extent));
             }
         }
-        live.optimize();
-        let mut block = Block::new(info, live);
-        for (key, id) in job.sources {
-            if self.blocks.get(&key).is_none_or(|source| source.info.id != id) {
-                continue;
-            }
-            if let Some(source) = self.blocks.remove(&key) {
-                block.live_bytes += source.live_bytes;
-                block.live_data += source.live_data;
-                block.digest = block.digest.wrapping_add(source.digest);
-                self.retire(&source);
-            }
+        block.live.optimize();
+        let is_source = |(key, id): &(u64, u64)| self.blocks.get(key).is_some_and(|block| block.info.id == *id);
+        let sources: Vec<u64> = job.sources.iter().filter(|source| is_source(source)).map(|(key, _)| *key).collect();
+        let digest = sources
+            .iter()
+            .filter_map(|key| self.blocks.get(key))
+            .fold(0_u64, |sum, source| sum.wrapping_add(source.digest));
+        if digest != block.digest {
+            // The copy is not what the sources hold: it is not used, and they are left alone.
+            self.compactor.refused.extend(sources);
+            self.free_file(info.id, false);
+            return StoreEvent::Nothing;
+        }
+        for key in sources {
+            self.drop_block(key);
         }
         if block.live.is_empty() {
             self.free_file(info.id, false);
@@ -296,10 +305,15 @@ impl Store {
         }
         self.blocks.insert(info.first_seq, block);
         self.keep_index(info.first_seq, index);
-        self.note_sparse(info.first_seq);
+        self.note_new(info.first_seq);
         StoreEvent::Sealed {
             from: StreamSeq(info.first_seq),
             upto: StreamSeq(info.last_seq),
         }
     }
+}
+
+/// Whether more than half of the file is dead.
+const fn is_sparse(block: &Block) -> bool {
+    block.dead_data() * 2 > block.info.data_len
 }

@@ -183,7 +183,9 @@ impl Store {
     /// Some message stays.
     fn drop_below(&mut self, below: u64) -> Result<(), RemoveError> {
         // All that may be missing is asked for before anything changes.
-        let cut = self.block_at(below).filter(|block| block.first_live().is_some_and(|first| first < below));
+        let cut = self
+            .block_at(below)
+            .filter(|block| block.first_live() < Some(below) && block.next_live(below).is_some());
         if let Some(block) = cut
             && block.index.is_none()
         {
@@ -225,19 +227,21 @@ impl Store {
     /// Trims the lists of up to `budget` subjects after `after`; whether these were the last.
     fn trim_lists(&mut self, after: &mut Option<Box<[u8]>>, below: u64, budget: u32) -> bool {
         let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut last = Vec::new();
         let mut walk = self.tree.all_after(after.as_deref());
+        let mut done = true;
         for _ in 0..budget {
-            let Some((name, leaf)) = walk.next() else {
-                *after = None;
-                break;
-            };
+            let Some((name, leaf)) = walk.next() else { break };
             if leaf.seqs.first() < below {
                 names.push(name.into());
             }
-            *after = Some(name.into());
+            last.clear();
+            last.extend_from_slice(name);
         }
-        drop(walk);
-        let done = after.is_none();
+        if !last.is_empty() {
+            done = walk.next().is_none();
+            *after = Some(last.into());
+        }
         for name in names {
             let Some(leaf) = self.tree.get_mut(&name) else { continue };
             leaf.seqs.remove_below(below);

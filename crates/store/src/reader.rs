@@ -3,7 +3,7 @@
 //! A record is read together with those that follow it, since most readers go on. Each is compared with the index
 //! and checked before anyone sees it; what fails is marked damaged and never handed out.
 
-use crate::block::{Block, BlockIndex, FRAME_HEAD_BYTES, Frame, Row, rebuild};
+use crate::block::{Block, BlockIndex, BlockInfo, FRAME_HEAD_BYTES, Frame, Row, rebuild};
 use crate::codec::index as to_index;
 use crate::store::Store;
 use crate::types::{DamagedMessage, Need, StoreEvent};
@@ -203,7 +203,7 @@ impl Store {
             return StoreEvent::Nothing;
         };
         let info = block.info;
-        if let Some(index) = decode_index(block, data) {
+        if let Some(index) = decode_index(&info, data) {
             return self.index_arrived(key, index);
         }
         let Some(file) = self.block_path(info.id) else {
@@ -263,8 +263,9 @@ impl Store {
         while self.reads.index_bytes > self.config.index_cache_bytes && tries > 1 {
             tries -= 1;
             let Some(old) = self.reads.indexes.pop_front() else { return };
-            if old == key || Some(old) == first {
-                // The first block's index says what comes next when the stream is trimmed.
+            if old == key || Some(old) == first || self.reads.is_reading(|read| read.block().0 == old) {
+                // The first block's index says what comes next when the stream is trimmed; records that are being
+                // read are compared with theirs.
                 self.reads.indexes.push_back(old);
                 continue;
             }
@@ -328,8 +329,7 @@ impl Store {
 }
 
 /// The index from summary and index as read, if they are what was written.
-fn decode_index(block: &Block, data: &Bytes) -> Option<BlockIndex> {
-    let info = &block.info;
+pub(crate) fn decode_index(info: &BlockInfo, data: &Bytes) -> Option<BlockIndex> {
     let parts = info.summary_len as usize;
     if data.len() != parts + info.index_len as usize {
         return None;

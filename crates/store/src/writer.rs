@@ -10,7 +10,7 @@
 //! What dies in the tail before its turn comes is not written. After a failed operation the file is given up, and
 //! never synced again (DESIGN section 9, "Disk trouble"): the messages are still here, and go to a new file.
 
-use crate::block::{Block, BlockBuilder, BlockIndex, BlockInfo, Piece, message_hash};
+use crate::block::{Block, BlockBuilder, BlockIndex, BlockInfo, Piece};
 use crate::store::{Store, accounted};
 use crate::types::{StoreEvent, StoreKind};
 use roaring::RoaringBitmap;
@@ -80,11 +80,6 @@ impl Writer {
             .as_ref()
             .is_some_and(|building| building.out.contains(&token) || building.sync == Some(token))
     }
-
-    /// Number of the file that is being written.
-    pub(crate) fn current(&self) -> Option<u64> {
-        self.building.as_ref().map(|building| building.id)
-    }
 }
 
 impl Store {
@@ -142,7 +137,7 @@ impl Store {
     /// Whether a message at or above `cursor` should be written, `taken` bytes of the tail being taken already.
     fn wants_to_write(&self, cursor: u64, taken: u64) -> bool {
         let flush = self.writer.flush_to;
-        self.tail.bytes() - taken > self.config.tail_bytes
+        self.tail.bytes().saturating_sub(taken) > self.config.tail_bytes
             || flush >= cursor.max(1) && self.tail.next_live(cursor).is_some_and(|msg| msg.seq <= flush)
     }
 
@@ -195,7 +190,7 @@ impl Store {
         while builder.data_len() < limit {
             let flush = self.writer.flush_to;
             let Some(msg) = messages.peek() else { return false };
-            let wanted = self.tail.bytes() - building.taken > self.config.tail_bytes || msg.seq <= flush;
+            let wanted = self.tail.bytes().saturating_sub(building.taken) > self.config.tail_bytes || msg.seq <= flush;
             if !wanted || builder.data_len() - start > FILL_BYTES {
                 return false;
             }
@@ -280,10 +275,7 @@ impl Store {
         for row in index.rows() {
             let seq = info.first_seq + u64::from(row.rel);
             if self.tail.get(seq).is_some() {
-                block.live.insert(row.rel);
-                block.live_bytes += accounted(self.config.kind, row.extent);
-                block.live_data += row.frame_len();
-                block.digest = block.digest.wrapping_add(message_hash(seq, row.extent.crc));
+                block.add(row, accounted(self.config.kind, row.extent));
             }
         }
         block.live.optimize();
@@ -294,7 +286,7 @@ impl Store {
         }
         self.blocks.insert(info.first_seq, block);
         self.keep_index(info.first_seq, index);
-        self.note_sparse(info.first_seq);
+        self.note_new(info.first_seq);
         StoreEvent::Sealed {
             from: StreamSeq(info.first_seq),
             upto: StreamSeq(info.last_seq),

@@ -57,10 +57,6 @@ impl BlockBuilder {
         }
     }
 
-    pub(crate) const fn id(&self) -> u64 {
-        self.info.id
-    }
-
     pub(crate) const fn data_len(&self) -> u64 {
         self.info.data_len
     }
@@ -257,7 +253,8 @@ mod tests {
             prop_assert_eq!(info.file_len, file.len() as u64);
             prop_assert_eq!(info.file_crc(), crc32c::crc32c(&file));
             let summary = section(&file, info.summary_offset(), info.summary_len);
-            let rows = section(&file, info.index_offset(), info.index_len);
+            let index_offset = info.summary_offset() + u64::from(info.summary_len);
+            let rows = section(&file, index_offset, info.index_len);
             prop_assert_eq!(crc32c::crc32c(&summary), info.summary_crc);
             prop_assert_eq!(crc32c::crc32c(&rows), info.index_crc);
             let index = BlockIndex::decode(&info, &summary, &rows).unwrap();

@@ -174,10 +174,6 @@ impl BlockInfo {
         HEADER_BYTES as u64 + self.data_len
     }
 
-    pub(crate) fn index_offset(&self) -> u64 {
-        self.summary_offset() + u64::from(self.summary_len)
-    }
-
     /// Greatest distance of a sequence from the first.
     pub(crate) const fn span(&self) -> u64 {
         self.last_seq - self.first_seq

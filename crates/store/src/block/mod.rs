@@ -8,7 +8,6 @@ pub(crate) use builder::{BlockBuilder, Piece, rebuild};
 pub(crate) use format::{BlockInfo, FRAME_HEAD_BYTES, FileHeader, Frame, HEADER_BYTES, extent};
 pub(crate) use index::{BlockIndex, Row, read_summary};
 
-use crate::codec::narrow;
 use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
 
@@ -54,6 +53,14 @@ impl Block {
             dirty: true,
             saved: false,
         }
+    }
+
+    /// Counts a message of the block as live; `bytes` is its size as `state.bytes` counts it.
+    pub(crate) fn add(&mut self, row: &Row, bytes: u64) {
+        self.live.insert(row.rel);
+        self.live_bytes += bytes;
+        self.live_data += row.frame_len();
+        self.digest = self.digest.wrapping_add(message_hash(self.seq(row.rel), row.extent.crc));
     }
 
     /// Sequence relative to the block.
@@ -132,14 +139,4 @@ pub(crate) fn message_hash(seq: u64, crc: u32) -> u64 {
     head.copy_from_slice(&seq.to_le_bytes());
     tail.copy_from_slice(&crc.to_le_bytes());
     xxhash_rust::xxh3::xxh3_64(&bytes)
-}
-
-/// A set of sequences relative to a base.
-pub(crate) fn relative(base: u64, seqs: impl Iterator<Item = u64>) -> RoaringBitmap {
-    let mut set = RoaringBitmap::new();
-    for seq in seqs {
-        set.insert(narrow(seq - base));
-    }
-    set.optimize();
-    set
 }
