@@ -34,9 +34,22 @@ impl AlignedBuf {
     /// Takes back the memory of a buffer that was frozen, emptied; `None` if it is still shared elsewhere.
     #[must_use]
     pub fn reclaim(frozen: Bytes) -> Option<Self> {
-        let mut bytes = frozen.try_into_mut().ok()?;
-        bytes.clear();
-        (bytes.as_ptr().align_offset(ALIGNMENT) == 0).then_some(Self { bytes })
+        let mut buf = Self::reclaim_content(frozen).ok()?;
+        buf.clear();
+        Some(buf)
+    }
+
+    /// Takes back a buffer that was frozen, with its content, to change it.
+    ///
+    /// # Errors
+    /// The bytes, if they are still shared elsewhere or do not start at an aligned address.
+    pub fn reclaim_content(frozen: Bytes) -> Result<Self, Bytes> {
+        let bytes = frozen.try_into_mut()?;
+        if bytes.as_ptr().align_offset(ALIGNMENT) == 0 {
+            Ok(Self { bytes })
+        } else {
+            Err(bytes.freeze())
+        }
     }
 
     /// Bytes written so far.
