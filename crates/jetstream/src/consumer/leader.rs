@@ -7,6 +7,7 @@
 //! Order on the wire: the messages that one call gives out leave before the notices that it gives out.
 
 use super::push::PushSide;
+use super::request::{check_form, check_limits, parse};
 use super::state::{ConsumerState, Delivered, Position};
 use super::status::{Remaining, Status};
 use super::waiting::{Ask, InFlight, Waiting};
@@ -14,7 +15,7 @@ use crate::config::ConsumerConfig;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
-use tidelock_api::{AckPolicy, PullRequest};
+use tidelock_api::AckPolicy;
 use tidelock_base::{Mono, Now, StreamSeq};
 
 /// Picks on their way through the log. More wait until some have come back.
@@ -220,7 +221,11 @@ impl ConsumerLeader {
         self.last_active = now;
         if let Err(refusal) = self.admit(now, reply.clone(), body, state, lookup, out) {
             if let Some(status) = refusal {
-                out.push(Notice::Status { to: reply.clone(), reply: None, status });
+                out.push(Notice::Status {
+                    to: reply.clone(),
+                    reply: None,
+                    status,
+                });
             }
             out.push(Notice::Ended { to: reply });
         }
@@ -241,7 +246,11 @@ impl ConsumerLeader {
         let request = parse(body)?;
         check_limits(&self.config, &request)?;
         check_form(&request)?;
-        let num_pending = if request.no_wait { self.num_pending(state, lookup) } else { 0 };
+        let num_pending = if request.no_wait {
+            self.num_pending(state, lookup)
+        } else {
+            0
+        };
         let Demand::Pull(waiting) = &mut self.demand else {
             return Err(Some(Status::PushBased));
         };
@@ -266,18 +275,34 @@ impl ConsumerLeader {
         // A time in the past is one that is over at once.
         let expires = (request.expires.0 != 0).then(|| now + request.expires.duration());
         let (batch, max_bytes, no_wait) = (request.batch, request.max_bytes, request.no_wait);
-        waiting.add(now, Ask { reply, batch, max_bytes, no_wait, expires, heartbeat });
+        waiting.add(
+            now,
+            Ask {
+                reply,
+                batch,
+                max_bytes,
+                no_wait,
+                expires,
+                heartbeat,
+            },
+        );
         Ok(())
     }
 
     /// Messages for the consumer that have not been picked, redeliveries included.
     pub fn num_pending(&mut self, state: &ConsumerState, lookup: &impl Lookup) -> u64 {
-        let queued = state.redelivery_queue().len().saturating_sub(self.redelivering.len());
-        self.count_new(lookup).saturating_add(u64::try_from(queued).unwrap_or(u64::MAX))
+        let queued = state
+            .redelivery_queue()
+            .len()
+            .saturating_sub(self.redelivering.len());
+        self.count_new(lookup)
+            .saturating_add(u64::try_from(queued).unwrap_or(u64::MAX))
     }
 
     fn count_new(&mut self, lookup: &impl Lookup) -> u64 {
-        *self.num_pending.get_or_insert_with(|| lookup.num_pending(self.next_seq))
+        *self
+            .num_pending
+            .get_or_insert_with(|| lookup.num_pending(self.next_seq))
     }
 
     /// Picks what can be delivered now, at most `budget` messages. Says why it stopped.
@@ -337,13 +362,34 @@ impl ConsumerLeader {
         }
         self.last_ticket.0 += 1;
         let ticket = self.last_ticket;
-        self.in_flight_bytes = self.in_flight_bytes.saturating_add(u64::try_from(size).unwrap_or(0));
-        self.in_flight.push_back(InFlight { ticket, seq, request, bytes: size, again, num_pending });
+        self.in_flight_bytes = self
+            .in_flight_bytes
+            .saturating_add(u64::try_from(size).unwrap_or(0));
+        self.in_flight.push_back(InFlight {
+            ticket,
+            seq,
+            request,
+            bytes: size,
+            again,
+            num_pending,
+        });
         let now = (self.config.ack_policy == AckPolicy::None).then(|| {
             let deliver_seq = self.sent.deliver_seq.next();
-            self.on_delivered(now, &Delivered { stream_seq: seq, deliver_seq, count: 1 }, notices)
+            self.on_delivered(
+                now,
+                &Delivered {
+                    stream_seq: seq,
+                    deliver_seq,
+                    count: 1,
+                },
+                notices,
+            )
         });
-        Ok(Pick { ticket, seq, now: now.flatten() })
+        Ok(Pick {
+            ticket,
+            seq,
+            now: now.flatten(),
+        })
     }
 
     /// Whether somebody can be given a message now, and if not, why.
@@ -359,15 +405,19 @@ impl ConsumerLeader {
         let wanted = match &mut self.demand {
             Demand::Push(push) if push.has_room(self.in_flight_bytes) => push.is_active(),
             Demand::Push(_) => return Err(Stop::FlowControl),
-            Demand::Pull(waiting) => {
-                waiting.front(now, |subject| lookup.is_listening(subject), notices).is_some()
-            }
+            Demand::Pull(waiting) => waiting
+                .front(now, |subject| lookup.is_listening(subject), notices)
+                .is_some(),
         };
         if wanted { Ok(()) } else { Err(Stop::NoDemand) }
     }
 
     /// The message to deliver next, its size, and whether it is a redelivery.
-    fn candidate(&mut self, state: &ConsumerState, lookup: &impl Lookup) -> Result<(StreamSeq, u32, bool), Stop> {
+    fn candidate(
+        &mut self,
+        state: &ConsumerState,
+        lookup: &impl Lookup,
+    ) -> Result<(StreamSeq, u32, bool), Stop> {
         if let Some((seq, bytes)) = self.queued(state, lookup)? {
             return Ok((seq, bytes, true));
         }
@@ -414,7 +464,10 @@ impl ConsumerLeader {
             return false;
         }
         let new = self.in_flight.len() - self.redelivering.len();
-        let most = self.config.max_ack_pending.and_then(|most| usize::try_from(most).ok());
+        let most = self
+            .config
+            .max_ack_pending
+            .and_then(|most| usize::try_from(most).ok());
         most.is_some_and(|most| state.num_ack_pending() + new >= most)
     }
 
@@ -426,7 +479,10 @@ impl ConsumerLeader {
         const DOTS: u32 = 4;
         let count = state.delivery_count(seq).map_or(1, |count| count + 1);
         let deliver_seq = self.sent.deliver_seq.0 + u64::try_from(self.in_flight.len()).unwrap_or(0) + 1;
-        let digits = [u64::from(count), seq.0, deliver_seq, num_pending].map(digits).iter().sum::<u32>();
+        let digits = [u64::from(count), seq.0, deliver_seq, num_pending]
+            .map(digits)
+            .iter()
+            .sum::<u32>();
         let prefix = i64::try_from(self.names.ack_prefix.len()).unwrap_or(i64::MAX);
         prefix.saturating_add(i64::from(digits + TIME_DIGITS + DOTS))
     }
@@ -443,7 +499,10 @@ impl ConsumerLeader {
             stream_seq: self.sent.stream_seq.max(delivered.stream_seq),
             deliver_seq: delivered.deliver_seq,
         };
-        let place = self.in_flight.iter().position(|pick| pick.seq == delivered.stream_seq)?;
+        let place = self
+            .in_flight
+            .iter()
+            .position(|pick| pick.seq == delivered.stream_seq)?;
         // Commands keep the order of the picks, so those that are passed over had no effect.
         for _ in 0..place {
             self.void_first(notices);
@@ -455,7 +514,11 @@ impl ConsumerLeader {
             (Demand::Push(push), None) if push.is_active() => push.sent(now, pick.bytes, notices),
             (Demand::Pull(_) | Demand::Push(_), _) => return None,
         };
-        Some(Outgoing { to, delivered: *delivered, num_pending: pick.num_pending })
+        Some(Outgoing {
+            to,
+            delivered: *delivered,
+            num_pending: pick.num_pending,
+        })
     }
 
     /// All Deliver commands with picks up to this ticket have been applied. What had no effect, because the message
@@ -482,7 +545,9 @@ impl ConsumerLeader {
     }
 
     fn forget(&mut self, pick: &InFlight) {
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(u64::try_from(pick.bytes).unwrap_or(0));
+        self.in_flight_bytes = self
+            .in_flight_bytes
+            .saturating_sub(u64::try_from(pick.bytes).unwrap_or(0));
         if pick.again {
             self.redelivering.remove(&pick.seq);
         }
@@ -567,7 +632,11 @@ impl ConsumerLeader {
             Demand::Push(push) => push.is_active(),
         };
         let unacknowledged = state.num_ack_pending() > 0 && self.config.push.is_none();
-        let extra = self.config.ack_wait.filter(|_| unacknowledged).unwrap_or(Duration::ZERO);
+        let extra = self
+            .config
+            .ack_wait
+            .filter(|_| unacknowledged)
+            .unwrap_or(Duration::ZERO);
         (!in_use).then(|| self.last_active + threshold + extra)
     }
 
@@ -602,54 +671,6 @@ impl ConsumerLeader {
     pub fn num_in_flight(&self) -> usize {
         self.in_flight.len()
     }
-}
-
-/// Reads a request's body. Text that is neither JSON nor a number asks for one message.
-fn parse(body: &[u8]) -> Result<PullRequest, Option<Status>> {
-    PullRequest::from_body(body).or_else(|error| {
-        if body.trim_ascii_start().starts_with(b"{") {
-            Err(Some(Status::BadRequest(error.to_string())))
-        } else {
-            Ok(PullRequest { batch: 1, ..PullRequest::default() })
-        }
-    })
-}
-
-/// Limits that the consumer's configuration puts on each request.
-fn check_limits(config: &ConsumerConfig, request: &PullRequest) -> Result<(), Option<Status>> {
-    if let Some(most) = config.max_batch
-        && request.batch > i64::from(most)
-    {
-        return Err(Some(Status::ExceededMaxRequestBatch(most)));
-    }
-    if let Some(most) = config.max_expires
-        && request.expires.duration() > most
-    {
-        return Err(Some(Status::ExceededMaxRequestExpires(most)));
-    }
-    if let Some(most) = config.max_bytes
-        && u64::try_from(request.max_bytes).is_ok_and(|bytes| bytes > most)
-    {
-        return Err(Some(Status::ExceededMaxRequestMaxBytes(most)));
-    }
-    Ok(())
-}
-
-/// What is wrong with a request by itself. Priority groups need a policy that no consumer has yet; their fields are
-/// refused as nats-server refuses them for such consumers, and a group alone is without meaning.
-fn check_form(request: &PullRequest) -> Result<(), Option<Status>> {
-    let wrong = if request.min_pending != 0 || request.min_ack_pending != 0 {
-        "Not a Overflow Priority consumer"
-    } else if !request.id.is_empty() {
-        "Not a Pinned Client Priority consumer"
-    } else if !(0..=9).contains(&request.priority) {
-        "Priority must be between 0 and 9"
-    } else if request.idle_heartbeat.0 > 0 && request.idle_heartbeat.0 > request.expires.0 / 2 {
-        "heartbeat value too large"
-    } else {
-        return Ok(());
-    };
-    Err(Some(Status::BadRequest(wrong.to_owned())))
 }
 
 /// Decimal digits of a number.

@@ -23,12 +23,11 @@
 mod leader;
 mod pending;
 mod push;
+mod request;
 mod state;
 mod status;
 mod waiting;
 
-pub use leader::{
-    ConsumerLeader, Lookup, Names, Next, Notice, Outgoing, Pick, Stop, Ticket,
-};
+pub use leader::{ConsumerLeader, Lookup, Names, Next, Notice, Outgoing, Pick, Stop, Ticket};
 pub use state::{AckKind, AckOutcome, ConsumerState, Delivered, Expired, Position};
 pub use status::{Remaining, Status};

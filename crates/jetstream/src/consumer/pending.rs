@@ -75,6 +75,12 @@ impl Pending {
         self.live
     }
 
+    /// Entries held, swept or not.
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) const fn redelivered(&self) -> usize {
         self.redelivered
     }
@@ -105,7 +111,9 @@ impl Pending {
     fn place(&self, seq: StreamSeq) -> Option<usize> {
         let distance = seq.0.checked_sub(self.entries.front()?.seq.0)?;
         // Without gaps in what was delivered, the distance is the place.
-        let guess = usize::try_from(distance).ok().filter(|at| self.entries.get(*at).is_some_and(|e| e.seq == seq));
+        let guess = usize::try_from(distance)
+            .ok()
+            .filter(|at| self.entries.get(*at).is_some_and(|e| e.seq == seq));
         let at = match guess {
             Some(at) => at,
             None => self.entries.binary_search_by_key(&seq, |entry| entry.seq).ok()?,
@@ -142,7 +150,13 @@ impl Pending {
             self.timed.insert((deadline, seq));
             Wait::Timed
         };
-        self.entries.push_back(Entry { seq, deliver_seq, deadline, count, wait });
+        self.entries.push_back(Entry {
+            seq,
+            deliver_seq,
+            deadline,
+            count,
+            wait,
+        });
         self.live += 1;
         self.redelivered += usize::from(count > 1);
         self.advance();
@@ -174,7 +188,9 @@ impl Pending {
         let Some(at) = self.place(seq) else {
             return false;
         };
-        let was_queued = self.detach(at, Wait::Queued).is_some_and(|entry| entry.is_queued());
+        let was_queued = self
+            .detach(at, Wait::Queued)
+            .is_some_and(|entry| entry.is_queued());
         self.queue.insert(seq);
         self.queue_mark += 1;
         self.advance();
@@ -219,7 +235,12 @@ impl Pending {
             .take_while(|entry| late(entry.deadline))
             .map(|entry| entry.seq)
             .collect();
-        due.extend(self.timed.iter().take_while(|(deadline, _)| late(*deadline)).map(|(_, seq)| *seq));
+        due.extend(
+            self.timed
+                .iter()
+                .take_while(|(deadline, _)| late(*deadline))
+                .map(|(_, seq)| *seq),
+        );
         due.sort_unstable();
         due
     }
@@ -257,7 +278,11 @@ impl Pending {
     /// Moves to the first `Ordered` entry at or after the mark. An entry never becomes `Ordered` later on, so each is
     /// passed once.
     fn advance(&mut self) {
-        while self.entries.get(self.ordered_from).is_some_and(|entry| entry.wait != Wait::Ordered) {
+        while self
+            .entries
+            .get(self.ordered_from)
+            .is_some_and(|entry| entry.wait != Wait::Ordered)
+        {
             self.ordered_from += 1;
         }
     }

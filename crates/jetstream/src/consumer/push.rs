@@ -74,7 +74,9 @@ impl PushSide {
 
     /// Whether flow control lets another message go while so many bytes are on their way through the log.
     pub(super) fn has_room(&self, in_flight_bytes: u64) -> bool {
-        self.flow.as_ref().is_none_or(|flow| flow.outstanding.saturating_add(in_flight_bytes) <= flow.window)
+        self.flow
+            .as_ref()
+            .is_none_or(|flow| flow.outstanding.saturating_add(in_flight_bytes) <= flow.window)
     }
 
     /// A message of this size leaves: where to. A flow control request may have to follow it.
@@ -86,7 +88,11 @@ impl PushSide {
                 let reply = flow.next_reply();
                 flow.asked = Some((reply.clone(), flow.outstanding));
                 let status = Status::FlowControlRequest;
-                out.push(Notice::Status { to: self.subject.clone(), reply: Some(reply), status });
+                out.push(Notice::Status {
+                    to: self.subject.clone(),
+                    reply: Some(reply),
+                    status,
+                });
             }
         }
         self.subject.clone()
@@ -114,7 +120,11 @@ impl PushSide {
         let asked = self.flow.as_ref().and_then(|flow| flow.asked.as_ref());
         let stalled = asked.map(|(reply, _)| reply.to_vec());
         let status = Status::IdleHeartbeat { last, stalled };
-        out.push(Notice::Status { to: self.subject.clone(), reply: None, status });
+        out.push(Notice::Status {
+            to: self.subject.clone(),
+            reply: None,
+            status,
+        });
     }
 
     pub(super) fn next_deadline(&self) -> Option<Mono> {

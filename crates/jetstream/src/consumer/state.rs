@@ -116,7 +116,10 @@ impl ConsumerState {
             id,
             epoch,
             reset_epoch: epoch,
-            paused_until: config.pause_until.filter(|until| *until > created).unwrap_or(Wall::ZERO),
+            paused_until: config
+                .pause_until
+                .filter(|until| *until > created)
+                .unwrap_or(Wall::ZERO),
             config,
             created,
             delivered: before(start),
@@ -151,14 +154,19 @@ impl ConsumerState {
             self.delivered.deliver_seq = self.delivered.deliver_seq.next();
             self.last_delivered = stamp;
             self.activity += 1;
-            out(Delivered { stream_seq: seq, deliver_seq: self.delivered.deliver_seq, count });
+            out(Delivered {
+                stream_seq: seq,
+                deliver_seq: self.delivered.deliver_seq,
+                count,
+            });
         }
     }
 
     fn deliver_new(&mut self, seq: StreamSeq, stamp: Wall) {
         self.delivered.stream_seq = seq;
         if self.config.ack_policy != AckPolicy::None {
-            self.pending.push(seq, self.delivered.deliver_seq.next(), self.deadline(1, stamp));
+            self.pending
+                .push(seq, self.delivered.deliver_seq.next(), self.deadline(1, stamp));
         }
     }
 
@@ -245,7 +253,10 @@ impl ConsumerState {
             self.last_ack = stamp;
         }
         match entry {
-            Some(entry) => AckOutcome::Done { deliver_seq: entry.deliver_seq, count: entry.count },
+            Some(entry) => AckOutcome::Done {
+                deliver_seq: entry.deliver_seq,
+                count: entry.count,
+            },
             None if changed => AckOutcome::DoneLate,
             None => AckOutcome::Ignored,
         }
@@ -266,7 +277,11 @@ impl ConsumerState {
             }
         }
         let exhausted = exhausted && self.pending.get(entry.seq).is_none();
-        AckOutcome::Naked { deliver_seq: entry.deliver_seq, count: entry.count, exhausted }
+        AckOutcome::Naked {
+            deliver_seq: entry.deliver_seq,
+            count: entry.count,
+            exhausted,
+        }
     }
 
     /// Whether a message delivered so often is not to be delivered again.
@@ -292,7 +307,11 @@ impl ConsumerState {
             } else {
                 self.pending.enqueue(seq);
             }
-            out(Expired { seq, count, exhausted });
+            out(Expired {
+                seq,
+                count,
+                exhausted,
+            });
         }
         let resumed = self.paused_until != Wall::ZERO && self.paused_until <= stamp;
         if resumed {
@@ -335,7 +354,11 @@ impl ConsumerState {
         for seq in gone {
             self.pending.take(seq);
         }
-        let gone: RoaringTreemap = self.exhausted.iter().filter(|seq| !exists(StreamSeq(*seq))).collect();
+        let gone: RoaringTreemap = self
+            .exhausted
+            .iter()
+            .filter(|seq| !exists(StreamSeq(*seq)))
+            .collect();
         self.exhausted -= gone;
     }
 
@@ -362,11 +385,18 @@ impl ConsumerState {
                 self.pending.enqueue(seq);
             }
         }
-        let over = self.pending.iter().filter(|entry| entry.is_queued() && self.is_last(entry.count));
+        let over = self
+            .pending
+            .iter()
+            .filter(|entry| entry.is_queued() && self.is_last(entry.count));
         let over: Vec<Entry> = over.copied().collect();
         for entry in over {
             self.exhaust(entry.seq);
-            exhausted(Expired { seq: entry.seq, count: entry.count, exhausted: true });
+            exhausted(Expired {
+                seq: entry.seq,
+                count: entry.count,
+                exhausted: true,
+            });
         }
     }
 
@@ -499,7 +529,10 @@ impl ConsumerState {
 
 /// The position of a consumer that is to deliver `start` next.
 fn before(start: StreamSeq) -> Position {
-    Position { stream_seq: StreamSeq(start.0.saturating_sub(1)), deliver_seq: DeliverSeq(0) }
+    Position {
+        stream_seq: StreamSeq(start.0.saturating_sub(1)),
+        deliver_seq: DeliverSeq(0),
+    }
 }
 
 /// How long the acknowledgement of the `count`-th delivery is awaited; `None` means for ever.

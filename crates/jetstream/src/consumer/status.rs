@@ -69,7 +69,9 @@ impl Status {
             Self::ExceededMaxRequestExpires(most) => {
                 write!(out, "409 Exceeded MaxRequestExpires of {}", Nanos::from(*most))
             }
-            Self::ExceededMaxRequestMaxBytes(most) => write!(out, "409 Exceeded MaxRequestMaxBytes of {most}"),
+            Self::ExceededMaxRequestMaxBytes(most) => {
+                write!(out, "409 Exceeded MaxRequestMaxBytes of {most}")
+            }
             Self::IdleHeartbeat { .. } => write!(out, "100 Idle Heartbeat"),
             Self::FlowControlRequest => write!(out, "100 FlowControl Request"),
             Self::NoMessages => write!(out, "404 No Messages"),
@@ -95,7 +97,10 @@ impl Status {
             }
         }
         if let Some(Remaining { messages, bytes }) = self.remaining() {
-            let _ = write!(out, "Nats-Pending-Messages: {messages}\r\nNats-Pending-Bytes: {bytes}\r\n");
+            let _ = write!(
+                out,
+                "Nats-Pending-Messages: {messages}\r\nNats-Pending-Bytes: {bytes}\r\n"
+            );
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -136,7 +141,10 @@ mod tests {
 
     #[test]
     fn texts_are_those_of_nats_server() {
-        let remaining = Remaining { messages: -1, bytes: 48 };
+        let remaining = Remaining {
+            messages: -1,
+            bytes: 48,
+        };
         assert_eq!(
             rendered(&Status::RequestTimeout(remaining)),
             "NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: -1\r\nNats-Pending-Bytes: 48\r\n\r\n"
@@ -150,9 +158,15 @@ mod tests {
             rendered(&Status::ExceededMaxRequestExpires(Duration::from_secs(90))),
             "NATS/1.0 409 Exceeded MaxRequestExpires of 1m30s\r\n\r\n"
         );
-        let last = Position { stream_seq: StreamSeq(9), deliver_seq: DeliverSeq(7) };
+        let last = Position {
+            stream_seq: StreamSeq(9),
+            deliver_seq: DeliverSeq(7),
+        };
         assert_eq!(
-            rendered(&Status::IdleHeartbeat { last, stalled: Some(b"$JS.FC.S.C.0001".to_vec()) }),
+            rendered(&Status::IdleHeartbeat {
+                last,
+                stalled: Some(b"$JS.FC.S.C.0001".to_vec())
+            }),
             "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\nNats-Last-Stream: 9\r\n\
              Nats-Consumer-Stalled: $JS.FC.S.C.0001\r\n\r\n"
         );

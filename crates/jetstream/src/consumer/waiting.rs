@@ -72,7 +72,9 @@ impl Request {
     /// A status is due to one whose batch is full only if bytes are left that it might wait for.
     fn last_status(&self, end: End) -> Option<Status> {
         match end {
-            End::Full if self.ask.max_bytes > 0 && self.left.bytes > 0 => Some(Status::BatchCompleted(self.left)),
+            End::Full if self.ask.max_bytes > 0 && self.left.bytes > 0 => {
+                Some(Status::BatchCompleted(self.left))
+            }
             End::Full | End::Silent => None,
             End::Expired => Some(Status::RequestTimeout(self.left)),
             End::NoMessages => Some(Status::NoMessages),
@@ -98,14 +100,18 @@ impl Waiting {
     /// Messages that all of them together still want.
     pub(super) fn wanted(&self) -> u64 {
         let open = self.requests.values().filter(|request| request.is_open());
-        open.map(|request| u64::try_from(request.left.messages.max(1)).unwrap_or(1)).sum()
+        open.map(|request| u64::try_from(request.left.messages.max(1)).unwrap_or(1))
+            .sum()
     }
 
     pub(super) fn add(&mut self, now: Mono, ask: Ask) {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         let request = Request {
-            left: Remaining { messages: ask.batch, bytes: ask.max_bytes },
+            left: Remaining {
+                messages: ask.batch,
+                bytes: ask.max_bytes,
+            },
             picked: 0,
             in_flight: 0,
             next_heartbeat: ask.heartbeat.map(|every| now + every),
@@ -217,7 +223,8 @@ impl Waiting {
         // Names of ended requests whose turn never comes must not pile up.
         if self.order.len() > 2 * self.open + 16 {
             let requests = &self.requests;
-            self.order.retain(|id| requests.get(id).is_some_and(Request::is_open));
+            self.order
+                .retain(|id| requests.get(id).is_some_and(Request::is_open));
         }
     }
 
@@ -231,7 +238,11 @@ impl Waiting {
         };
         let to = request.ask.reply.clone();
         if let Some(status) = request.last_status(end) {
-            out.push(Notice::Status { to: to.clone(), reply: None, status });
+            out.push(Notice::Status {
+                to: to.clone(),
+                reply: None,
+                status,
+            });
         }
         out.push(Notice::Ended { to });
         self.requests.remove(&id);
@@ -243,14 +254,18 @@ impl Waiting {
         if self.one_shots == 0 {
             return;
         }
-        let done = |request: &Request| request.ask.no_wait && (request.picked > 0 || request.ask.expires.is_none());
+        let done =
+            |request: &Request| request.ask.no_wait && (request.picked > 0 || request.ask.expires.is_none());
         for id in self.open_where(done) {
             self.end(id, End::NoMessages, out);
         }
     }
 
     fn open_where(&self, wanted: impl Fn(&Request) -> bool) -> Vec<RequestId> {
-        let open = self.requests.iter().filter(|(_, request)| request.is_open() && wanted(request));
+        let open = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.is_open() && wanted(request));
         open.map(|(id, _)| *id).collect()
     }
 
@@ -266,7 +281,11 @@ impl Waiting {
             if request.next_heartbeat.is_some_and(|due| due <= now) {
                 request.next_heartbeat = request.ask.heartbeat.map(|every| now + every);
                 let status = Status::IdleHeartbeat { last, stalled: None };
-                out.push(Notice::Status { to: request.ask.reply.clone(), reply: None, status });
+                out.push(Notice::Status {
+                    to: request.ask.reply.clone(),
+                    reply: None,
+                    status,
+                });
             }
         }
         let open = self.requests.values().filter(|request| request.is_open());
@@ -283,11 +302,18 @@ impl Waiting {
         for (_, request) in std::mem::take(&mut self.requests) {
             let to = request.ask.reply.clone();
             if request.is_open() {
-                out.push(Notice::Status { to: to.clone(), reply: None, status: status(request.left) });
+                out.push(Notice::Status {
+                    to: to.clone(),
+                    reply: None,
+                    status: status(request.left),
+                });
             }
             out.push(Notice::Ended { to });
         }
-        *self = Self { next_id: self.next_id, ..Self::default() };
+        *self = Self {
+            next_id: self.next_id,
+            ..Self::default()
+        };
     }
 }
 
