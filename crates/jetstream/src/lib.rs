@@ -10,6 +10,7 @@
 
 mod codec;
 pub mod command;
+pub mod config;
 pub mod dedupe;
 pub mod digest;
 pub mod meta;

@@ -1,0 +1,49 @@
+//! What a configuration is checked against: limits of the account and server, and the other streams of the account.
+
+use super::StreamConfig;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidelock_api::AccountLimits;
+use tidelock_subject::overlaps;
+
+/// Limits in force where a configuration is checked.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigLimits {
+    /// The server is part of a cluster; without one a stream has one replica.
+    pub clustered: bool,
+    /// Limits of the account; -1 means none.
+    pub account: AccountLimits,
+    /// Longest `duplicate_window` (`jetstream.limits.max_duplicate_window`).
+    pub duplicate_window_max: Option<Duration>,
+    /// Largest `max_ack_pending` (`jetstream.limits.max_ack_pending`).
+    pub ack_pending_max: Option<u32>,
+    /// Largest `max_batch` of a consumer (`jetstream.limits.max_request_batch`); also the default.
+    pub request_batch_max: Option<u32>,
+}
+
+/// The streams of the account.
+pub trait Catalog {
+    /// The stream of this name.
+    fn stream(&self, name: &str) -> Option<StreamConfig>;
+
+    /// Whether a stream other than `except` has a subject that overlaps `filter`.
+    fn overlaps(&self, filter: &[u8], except: &str) -> bool;
+}
+
+/// A catalog in a map.
+#[derive(Clone, Debug, Default)]
+pub struct StreamMap(pub BTreeMap<String, StreamConfig>);
+
+impl Catalog for StreamMap {
+    fn stream(&self, name: &str) -> Option<StreamConfig> {
+        self.0.get(name).cloned()
+    }
+
+    fn overlaps(&self, filter: &[u8], except: &str) -> bool {
+        self.0
+            .values()
+            .filter(|stream| stream.name != except)
+            .flat_map(|stream| &stream.subjects)
+            .any(|subject| overlaps(subject, filter))
+    }
+}
