@@ -2,6 +2,7 @@
 
 use crate::sim::{Faults, Seen, Sim, id};
 use bytes::Bytes;
+use std::time::Duration;
 use tidelock_base::ReplicaId;
 use tidelock_replica::{MemberChange, Start, StartError};
 
@@ -80,6 +81,10 @@ fn disturb(sim: &mut Sim) {
     if sim.random.chance(20) {
         sim.cut.clear();
     }
+    if sim.random.chance(8) {
+        let pause = Duration::from_millis(50 + sim.random.below(700));
+        sim.paused.insert(victim, sim.now + pause);
+    }
     if sim.random.chance(3) {
         sim.hung.insert(victim);
     }
@@ -142,6 +147,7 @@ fn heal(sim: &mut Sim) {
     sim.faults = Faults::default();
     sim.cut.clear();
     sim.hung.clear();
+    sim.paused.clear();
     let down: Vec<_> = sim
         .replicas
         .iter()
@@ -205,7 +211,7 @@ fn safety_under_faults_and_liveness_after() {
 #[test]
 #[ignore = "long: many seeds"]
 fn safety_under_faults_long() {
-    for seed in 1000..3000 {
+    for seed in 1000..1600 {
         run(seed, false);
     }
 }

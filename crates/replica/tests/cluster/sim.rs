@@ -149,10 +149,13 @@ pub(crate) struct Sim {
     pub(crate) limits: Limits,
     /// Disks whose syncs do not return.
     pub(crate) hung: BTreeSet<ReplicaId>,
+    /// Processes that stand still until a point in time.
+    pub(crate) paused: BTreeMap<ReplicaId, Mono>,
     /// Replicas whose state machines do not move.
     pub(crate) idle: BTreeSet<ReplicaId>,
     leaders: BTreeMap<Term, ReplicaId>,
-    committed: BTreeMap<LogIndex, u64>,
+    /// Digest of everything up to a committed index, and the term of the replica that applied it first.
+    committed: BTreeMap<LogIndex, (u64, Term)>,
     asked: BTreeMap<ReadToken, LogIndex>,
     pub(crate) answers: BTreeMap<ReadToken, ReadOutcome>,
     tokens: u64,
@@ -189,6 +192,7 @@ impl Sim {
                 ..Limits::default()
             },
             hung: BTreeSet::new(),
+            paused: BTreeMap::new(),
             idle: BTreeSet::new(),
             leaders: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -325,7 +329,9 @@ impl Sim {
     /// One step of the clock: disks, network, ticks, and everything that follows from them.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
-        let ids: Vec<_> = self.replicas.keys().copied().collect();
+        self.wake();
+        let mut ids: Vec<_> = self.replicas.keys().copied().collect();
+        ids.retain(|replica| !self.paused.contains_key(replica));
         for replica in &ids {
             self.finish_writes(*replica);
             self.finish_staging(*replica);
@@ -347,12 +353,27 @@ impl Sim {
         }
     }
 
+    /// Ends pauses. The first thing that a process does then is what it cannot know to be outdated: a read.
+    fn wake(&mut self) {
+        let now = self.now;
+        let awake: Vec<_> = self
+            .paused
+            .extract_if(.., |_, until| *until <= now)
+            .map(|(id, _)| id)
+            .collect();
+        for replica in awake {
+            if self.replicas.get(&replica).is_some_and(|r| r.group.is_some()) {
+                self.read(replica);
+                self.pump(replica);
+            }
+        }
+    }
+
     fn deliver(&mut self) {
         let now = self.now;
-        let (mut due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.net)
-            .into_iter()
-            .partition(|flight| flight.at <= now);
-        self.net = later;
+        let paused = &self.paused;
+        let due = |flight: &mut Flight| flight.at <= now && !paused.contains_key(&flight.to);
+        let mut due: Vec<_> = self.net.extract_if(.., due).collect();
         due.sort_by_key(|flight| flight.at);
         for flight in due {
             self.hand(flight);
@@ -449,8 +470,14 @@ impl Sim {
                 change.term
             );
             let last = self.replicas[&me].group.as_ref().map(Group::last_index);
+            // A leader that was elected late may lack what a later term has committed.
+            let earlier = self
+                .committed
+                .iter()
+                .rev()
+                .find(|(_, (_, term))| *term < change.term);
             assert!(
-                last >= Some(self.committed_index()),
+                last.as_ref() >= earlier.map(|(index, _)| index),
                 "a leader lacks committed entries"
             );
         }
@@ -478,7 +505,7 @@ impl Sim {
             } else {
                 self.random.below(8)
             };
-            let at = self.now + Duration::from_millis(wait);
+            let at = self.now + Duration::from_millis(1 + wait);
             self.net.push(Flight {
                 at,
                 from,
@@ -552,10 +579,8 @@ impl Sim {
         let Some(group) = &mut replica.group else { return };
         while let Some(entry) = replica.queue.pop_front() {
             replica.machine.apply(&entry);
-            let known = *self
-                .committed
-                .entry(entry.index)
-                .or_insert(replica.machine.digest);
+            let here = (replica.machine.digest, group.term());
+            let (known, _) = *self.committed.entry(entry.index).or_insert(here);
             assert_eq!(
                 known, replica.machine.digest,
                 "replica {me} differs at {}",
