@@ -71,10 +71,26 @@ impl Store {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&if delta { DELTA } else { 0 }.to_le_bytes());
-        let Totals { msgs, bytes, digest, last_seq, last_ts } = self.totals;
+        let Totals {
+            msgs,
+            bytes,
+            digest,
+            last_seq,
+            last_ts,
+        } = self.totals;
         put_u64s(out, &[self.files.checkpoint, if delta { previous } else { 0 }]);
         out.push(kind_byte(self.config.kind));
-        put_u64s(out, &[last_seq, last_ts.cast_unsigned(), msgs, bytes, digest, self.files.last_id()]);
+        put_u64s(
+            out,
+            &[
+                last_seq,
+                last_ts.cast_unsigned(),
+                msgs,
+                bytes,
+                digest,
+                self.files.last_id(),
+            ],
+        );
 
         let gone = std::mem::take(&mut self.files.gone);
         put_varint(out, if delta { gone.len() as u64 } else { 0 });
@@ -82,7 +98,10 @@ impl Store {
             put_u64s(out, &gone);
         }
         let named = |block: &Block| !delta || block.dirty;
-        put_varint(out, self.blocks.values().filter(|block| named(block)).count() as u64);
+        put_varint(
+            out,
+            self.blocks.values().filter(|block| named(block)).count() as u64,
+        );
         for block in self.blocks.values_mut().filter(|block| named(block)) {
             encode_block(block, out);
             block.dirty = false;
@@ -183,8 +202,10 @@ impl Store {
             }
             let mut rels = block.live.iter();
             while let Some(range) = rels.next_range() {
-                self.lost
-                    .push((StreamSeq(block.seq(*range.start())), StreamSeq(block.seq(*range.end()))));
+                self.lost.push((
+                    StreamSeq(block.seq(*range.start())),
+                    StreamSeq(block.seq(*range.end())),
+                ));
             }
             return Ok(());
         }
@@ -207,7 +228,9 @@ impl Store {
         // is of an unknown kind of damage, and must not be entered by half.
         let whole = block.live.len() == u64::from(info.count);
         let mut live = 0_u64;
-        let sound = read_summary(info, &data, &mut |subject| live += subject.runs.iter().map(|r| live_in(block, r)).sum::<u64>());
+        let sound = read_summary(info, &data, &mut |subject| {
+            live += subject.runs.iter().map(|r| live_in(block, r)).sum::<u64>()
+        });
         if sound.is_err() || live != block.live.len() {
             return Ok(false);
         }
@@ -218,7 +241,10 @@ impl Store {
             }
             let leaf = self.tree.entry(subject.name);
             let before = leaf.seqs.count();
-            in_order &= subject.runs.first().is_some_and(|run| run.first > leaf.seqs.last());
+            in_order &= subject
+                .runs
+                .first()
+                .is_some_and(|run| run.first > leaf.seqs.last());
             if !in_order {
                 return;
             }
@@ -226,7 +252,9 @@ impl Store {
                 if whole {
                     leaf.seqs.push_run(*run);
                 } else {
-                    sequences(run).filter(|&seq| block.is_live(seq)).for_each(|seq| leaf.seqs.push(seq));
+                    sequences(run)
+                        .filter(|&seq| block.is_live(seq))
+                        .for_each(|seq| leaf.seqs.push(seq));
                 }
             }
             let newest = subject.runs.last().and_then(|run| sequences(run).next_back());
@@ -298,7 +326,9 @@ impl Image {
     }
 
     fn add(&mut self, kind: StoreKind, bytes: &[u8], first: bool) -> Result<(), Malformed> {
-        let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(Malformed("checkpoint is short"))?;
+        let (covered, crc) = bytes
+            .split_last_chunk::<4>()
+            .ok_or(Malformed("checkpoint is short"))?;
         if crc32c::crc32c(covered).to_le_bytes() != *crc {
             return Err(Malformed("checkpoint fails its checksum"));
         }
@@ -326,7 +356,13 @@ impl Image {
         }
         let (last_seq, last_ts) = (reader.u64()?, reader.i64()?);
         let (msgs, bytes, digest) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        self.totals = Totals { msgs, bytes, digest, last_seq, last_ts };
+        self.totals = Totals {
+            msgs,
+            bytes,
+            digest,
+            last_seq,
+            last_ts,
+        };
         if last_seq == u64::MAX {
             return Err(Malformed("the last sequence is too large"));
         }
@@ -406,7 +442,9 @@ fn decode_tail(reader: &mut Reader<'_>) -> Result<Vec<(u64, i64, Bytes)>, Malfor
     for _ in 0..count {
         let (seq, ts) = (inner.u64()?, inner.i64()?);
         let record = inner.bytes()?;
-        let parsed = RecordRef::parse(record).ok().filter(|(_, len)| *len == record.len());
+        let parsed = RecordRef::parse(record)
+            .ok()
+            .filter(|(_, len)| *len == record.len());
         if parsed.is_none_or(|(parsed, _)| parsed.check().is_err()) {
             return Err(Malformed("a record of the tail is damaged"));
         }
@@ -450,7 +488,9 @@ fn io_error(file: &FilePath, error: IoError) -> StoreError {
 /// Reads arbitrary bytes in every way in which bytes from disk are read: nothing may panic or allocate without
 /// bound. The first byte chooses the reader. For fuzzing.
 pub fn fuzz(bytes: &[u8]) {
-    let Some((&way, rest)) = bytes.split_first() else { return };
+    let Some((&way, rest)) = bytes.split_first() else {
+        return;
+    };
     let shared = Bytes::copy_from_slice(rest);
     match way % 4 {
         0 => {
@@ -468,7 +508,11 @@ pub fn fuzz(bytes: &[u8]) {
         }
         _ => {
             let half = rest.len() / 2;
-            let _ = BlockIndex::decode(&fuzz_info(), &shared.slice(..half), rest.get(half..).unwrap_or_default());
+            let _ = BlockIndex::decode(
+                &fuzz_info(),
+                &shared.slice(..half),
+                rest.get(half..).unwrap_or_default(),
+            );
         }
     }
 }

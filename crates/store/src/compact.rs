@@ -84,7 +84,12 @@ impl Store {
             self.start_job();
         }
         self.read_next_source();
-        let Some(job) = self.compactor.job.as_mut().filter(|job| job.created && !job.abandoned) else {
+        let Some(job) = self
+            .compactor
+            .job
+            .as_mut()
+            .filter(|job| job.created && !job.abandoned)
+        else {
             return;
         };
         for (offset, piece) in job.pieces.drain(..) {
@@ -96,13 +101,17 @@ impl Store {
             }));
         }
         if job.done.is_some() && job.out.is_empty() && job.sync.is_none() {
-            job.sync = Some(self.io.ask(IoOp::Sync { file: job.file.clone() }));
+            job.sync = Some(self.io.ask(IoOp::Sync {
+                file: job.file.clone(),
+            }));
         }
     }
 
     fn start_job(&mut self) {
         while let Some(key) = self.compactor.candidates.pop_first() {
-            let Some(block) = self.blocks.get(&key) else { continue };
+            let Some(block) = self.blocks.get(&key) else {
+                continue;
+            };
             if !self.is_usable(block) || !(is_sparse(block) || self.small_run(key) >= SMALL_RUN) {
                 continue;
             }
@@ -153,25 +162,34 @@ impl Store {
         };
         let mut sources: VecDeque<&Block> = self.blocks.get(&key).into_iter().collect();
         for (_, block) in self.blocks.range(..key).rev() {
-            let reach = sources.back().map_or(0, |last| last.info.last_seq - block.info.first_seq);
+            let reach = sources
+                .back()
+                .map_or(0, |last| last.info.last_seq - block.info.first_seq);
             if sources.len() >= SOURCES_MAX || reach >= u64::from(u32::MAX) || !take(block) {
                 break;
             }
             sources.push_front(block);
         }
         for (_, block) in self.blocks.range(key + 1..) {
-            let reach = sources.front().map_or(0, |first| block.info.last_seq - first.info.first_seq);
+            let reach = sources
+                .front()
+                .map_or(0, |first| block.info.last_seq - first.info.first_seq);
             if sources.len() >= SOURCES_MAX || reach >= u64::from(u32::MAX) || !take(block) {
                 break;
             }
             sources.push_back(block);
         }
-        sources.iter().map(|block| (block.info.first_seq, block.info.id)).collect()
+        sources
+            .iter()
+            .map(|block| (block.info.first_seq, block.info.id))
+            .collect()
     }
 
     /// Reads the next source, or completes the file after the last.
     fn read_next_source(&mut self) {
-        let Some(job) = &mut self.compactor.job else { return };
+        let Some(job) = &mut self.compactor.job else {
+            return;
+        };
         // The pieces of one source are on their way before the next is read: that bounds the memory.
         if job.abandoned || job.reading.is_some() || job.done.is_some() || !job.pieces.is_empty() {
             return;
@@ -201,10 +219,9 @@ impl Store {
     }
 
     pub(crate) fn compactor_owns(&self, token: IoToken) -> bool {
-        self.compactor
-            .job
-            .as_ref()
-            .is_some_and(|job| job.out.contains(&token) || job.sync == Some(token) || job.reading == Some(token))
+        self.compactor.job.as_ref().is_some_and(|job| {
+            job.out.contains(&token) || job.sync == Some(token) || job.reading == Some(token)
+        })
     }
 
     pub(crate) fn compact_done(&mut self, token: IoToken, result: &Result<IoOutput, IoError>) -> StoreEvent {
@@ -217,7 +234,9 @@ impl Store {
                 Ok(IoOutput::Data(data)) => Some(data),
                 Ok(_) | Err(_) => None,
             };
-            let copied = data.zip(source).is_some_and(|(data, (key, id))| self.copy_source(key, id, data));
+            let copied = data
+                .zip(source)
+                .is_some_and(|(data, (key, id))| self.copy_source(key, id, data));
             if !copied && let Some(job) = &mut self.compactor.job {
                 job.abandoned = true;
                 self.compactor.refused.extend(source.map(|(key, _)| key));
@@ -240,8 +259,13 @@ impl Store {
 
     /// Copies the live messages of a source; `false` if any of them is damaged or missing.
     fn copy_source(&mut self, key: u64, id: u64, file: &Bytes) -> bool {
-        let Some(job) = &mut self.compactor.job else { return true };
-        let (Some(block), Some(builder)) = (self.blocks.get(&key).filter(|b| b.info.id == id), &mut job.builder) else {
+        let Some(job) = &mut self.compactor.job else {
+            return true;
+        };
+        let (Some(block), Some(builder)) = (
+            self.blocks.get(&key).filter(|b| b.info.id == id),
+            &mut job.builder,
+        ) else {
             return true;
         };
         if FileHeader::decode(file) != Ok(FileHeader { id }) {
@@ -284,8 +308,14 @@ impl Store {
             }
         }
         block.live.optimize();
-        let is_source = |(key, id): &(u64, u64)| self.blocks.get(key).is_some_and(|block| block.info.id == *id);
-        let sources: Vec<u64> = job.sources.iter().filter(|source| is_source(source)).map(|(key, _)| *key).collect();
+        let is_source =
+            |(key, id): &(u64, u64)| self.blocks.get(key).is_some_and(|block| block.info.id == *id);
+        let sources: Vec<u64> = job
+            .sources
+            .iter()
+            .filter(|source| is_source(source))
+            .map(|(key, _)| *key)
+            .collect();
         let digest = sources
             .iter()
             .filter_map(|key| self.blocks.get(key))

@@ -180,7 +180,9 @@ impl Store {
 
     /// Frees a part of what was purged.
     fn bury(&mut self) {
-        let Some(remains) = self.graveyard.front_mut() else { return };
+        let Some(remains) = self.graveyard.front_mut() else {
+            return;
+        };
         let left = (0..8).all(|_| match remains {
             Remains::Tree(tree) => tree.dismantle(),
             Remains::Tail(tail) => tail.dismantle(),

@@ -153,7 +153,9 @@ mod tests {
         ] {
             let set = filters(list);
             let mut walk = set.subjects(&tree);
-            let mut found: Vec<u64> = std::iter::from_fn(|| walk.next()).map(|leaf| leaf.seqs.first()).collect();
+            let mut found: Vec<u64> = std::iter::from_fn(|| walk.next())
+                .map(|leaf| leaf.seqs.first())
+                .collect();
             found.sort_unstable();
             assert_eq!(found, expected, "{list:?}");
         }

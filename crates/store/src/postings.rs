@@ -174,8 +174,16 @@ impl Postings {
     /// After a change of the list: takes the ends from it, and its content if only two are left.
     fn settle(&mut self) {
         let Some(list) = &self.more else { return };
-        self.first = if list.count == 0 { 0 } else { list.next(1).unwrap_or(0) };
-        self.last = if list.count == 0 { 0 } else { list.prev(u64::MAX).unwrap_or(0) };
+        self.first = if list.count == 0 {
+            0
+        } else {
+            list.next(1).unwrap_or(0)
+        };
+        self.last = if list.count == 0 {
+            0
+        } else {
+            list.prev(u64::MAX).unwrap_or(0)
+        };
         if list.count <= 2 {
             self.more = None;
         }
@@ -235,7 +243,9 @@ impl SeqList {
     fn last_chunk(&mut self) -> Option<&mut Chunk> {
         match &mut self.chunks {
             Chunks::One(chunk) => Some(chunk),
-            Chunks::Many(map) => map.last_entry().map(std::collections::btree_map::OccupiedEntry::into_mut),
+            Chunks::Many(map) => map
+                .last_entry()
+                .map(std::collections::btree_map::OccupiedEntry::into_mut),
         }
     }
 
@@ -249,7 +259,9 @@ impl SeqList {
 
     /// Takes as many of `count` sequences from `seq` on as the last chunk takes without a change of form.
     fn extend(&mut self, seq: u64, stride: u64, count: u32) -> u32 {
-        let taken = self.last_chunk().map_or(0, |chunk| chunk.extend(seq, stride, count));
+        let taken = self
+            .last_chunk()
+            .map_or(0, |chunk| chunk.extend(seq, stride, count));
         self.count += u64::from(taken);
         taken
     }
@@ -503,7 +515,9 @@ impl Chunk {
             }),
             Body::Deltas(_) if from > self.last => 0,
             Body::Deltas(_) if from <= self.first => self.count,
-            Body::Deltas(_) => self.count - small_len(&self.iter().take_while(|&seq| seq < from).collect::<Vec<_>>()),
+            Body::Deltas(_) => {
+                self.count - small_len(&self.iter().take_while(|&seq| seq < from).collect::<Vec<_>>())
+            }
         }
     }
 
@@ -553,14 +567,19 @@ impl Chunk {
         let window = u64::from(CHUNK_MAX);
         let count = u64::from(self.count);
         let place = (seq - self.first) / stride;
-        let (start, end) = (place - place % window, (place - place % window + window).min(count));
+        let (start, end) = (
+            place - place % window,
+            (place - place % window + window).min(count),
+        );
         let at = |place: u64| self.first + place * stride;
         let middle = Self::deltas((start..end).filter(|&p| p != place).map(at));
-        let behind = (end < count)
-            .then(|| Self::run(at(end), stride, u32::try_from(count - end).unwrap_or(u32::MAX)));
+        let behind =
+            (end < count).then(|| Self::run(at(end), stride, u32::try_from(count - end).unwrap_or(u32::MAX)));
         if start == 0 {
             // Nothing stays in front: the window takes this chunk's place, and with it its key.
-            let Some(middle) = middle else { return Removal::NotThere };
+            let Some(middle) = middle else {
+                return Removal::NotThere;
+            };
             *self = middle;
             return Removal::Carved([None, behind]);
         }
@@ -656,9 +675,16 @@ pub(crate) fn decode_list(
         return Err(BAD);
     }
     let end = base.checked_add(span).ok_or(BAD)?;
-    let first = base.checked_add(reader.varint()?).filter(|&s| s <= end && s > 0).ok_or(BAD)?;
+    let first = base
+        .checked_add(reader.varint()?)
+        .filter(|&s| s <= end && s > 0)
+        .ok_or(BAD)?;
     if count == 1 {
-        run(Run { first, stride: 1, count: 1 });
+        run(Run {
+            first,
+            stride: 1,
+            count: 1,
+        });
         return Ok(1);
     }
     let form = reader.varint()?;
@@ -669,15 +695,30 @@ pub(crate) fn decode_list(
         if stride == 0 || last.is_none_or(|last| last > end) {
             return Err(BAD);
         }
-        run(Run { first, stride, count: count32 });
+        run(Run {
+            first,
+            stride,
+            count: count32,
+        });
         return Ok(count);
     }
     let mut seq = first;
     let mut distance = form >> 1;
-    run(Run { first, stride: 1, count: 1 });
+    run(Run {
+        first,
+        stride: 1,
+        count: 1,
+    });
     for left in (1..count).rev() {
-        seq = seq.checked_add(distance).filter(|&s| s <= end && distance > 0).ok_or(BAD)?;
-        run(Run { first: seq, stride: 1, count: 1 });
+        seq = seq
+            .checked_add(distance)
+            .filter(|&s| s <= end && distance > 0)
+            .ok_or(BAD)?;
+        run(Run {
+            first: seq,
+            stride: 1,
+            count: 1,
+        });
         if left > 1 {
             distance = reader.varint()?;
         }
@@ -719,9 +760,21 @@ mod tests {
         let end = list.last() + 2;
         let step = (end / 97).max(1);
         for from in (0..end).step_by(usize::try_from(step).unwrap()) {
-            assert_eq!(list.next(from), model.range(from..).next().copied(), "next {from}");
-            assert_eq!(list.prev(from), model.range(..=from).next_back().copied(), "prev {from}");
-            assert_eq!(list.count_from(from), model.range(from..).count() as u64, "count {from}");
+            assert_eq!(
+                list.next(from),
+                model.range(from..).next().copied(),
+                "next {from}"
+            );
+            assert_eq!(
+                list.prev(from),
+                model.range(..=from).next_back().copied(),
+                "prev {from}"
+            );
+            assert_eq!(
+                list.count_from(from),
+                model.range(from..).count() as u64,
+                "count {from}"
+            );
         }
     }
 
@@ -789,12 +842,20 @@ mod tests {
     #[test]
     fn long_runs_cost_nothing_per_sequence() {
         let mut list = Postings::default();
-        list.push_run(Run { first: 1, stride: 1, count: 1_000_000 });
-        assert!(matches!(&list.more.as_ref().unwrap().chunks, Chunks::One(chunk) if chunk.count == 1_000_000));
+        list.push_run(Run {
+            first: 1,
+            stride: 1,
+            count: 1_000_000,
+        });
+        assert!(
+            matches!(&list.more.as_ref().unwrap().chunks, Chunks::One(chunk) if chunk.count == 1_000_000)
+        );
         for seq in (2..1_000_000).step_by(2) {
             assert!(list.remove(seq));
         }
-        let Chunks::Many(map) = &list.more.as_ref().unwrap().chunks else { panic!("one chunk") };
+        let Chunks::Many(map) = &list.more.as_ref().unwrap().chunks else {
+            panic!("one chunk")
+        };
         assert!(map.len() < 1_000_000 / 100, "{} chunks", map.len());
     }
 }

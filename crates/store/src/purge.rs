@@ -28,9 +28,14 @@ pub struct Purge {
 enum Stage {
     Start,
     /// One message after the other, in the order of their sequences, `left` more at most.
-    ByMessage { from: u64, left: u64 },
+    ByMessage {
+        from: u64,
+        left: u64,
+    },
     /// The messages are gone; the lists of subjects follow, in the order of their names.
-    Lists { after: Option<Box<[u8]>> },
+    Lists {
+        after: Option<Box<[u8]>>,
+    },
     Done,
 }
 
@@ -89,7 +94,11 @@ impl Store {
                 Stage::Done => {}
             }
         }
-        Ok(if purge.stage == Stage::Done { PurgeStep::Done } else { PurgeStep::More })
+        Ok(if purge.stage == Stage::Done {
+            PurgeStep::Done
+        } else {
+            PurgeStep::More
+        })
     }
 
     fn start_purge(&mut self, purge: &mut Purge) -> Result<(), RemoveError> {
@@ -148,7 +157,11 @@ impl Store {
         let Stage::ByMessage { from, left } = &mut purge.stage else {
             return Ok(());
         };
-        let next = if *left == 0 { None } else { self.next_matching(StreamSeq(*from), &purge.filters)? };
+        let next = if *left == 0 {
+            None
+        } else {
+            self.next_matching(StreamSeq(*from), &purge.filters)?
+        };
         match next.filter(|seq| seq.value() < purge.below) {
             Some(seq) => {
                 self.remove(seq)?;
@@ -191,7 +204,10 @@ impl Store {
         {
             return Err(self.need_index(block, block.info.first_seq).into());
         }
-        let next = self.blocks.values().find(|block| block.next_live(below).is_some());
+        let next = self
+            .blocks
+            .values()
+            .find(|block| block.next_live(below).is_some());
         if let Some(block) = next
             && block.first_ts.is_none()
             && block.index.is_none()
@@ -243,7 +259,9 @@ impl Store {
             *after = Some(last.into());
         }
         for name in names {
-            let Some(leaf) = self.tree.get_mut(&name) else { continue };
+            let Some(leaf) = self.tree.get_mut(&name) else {
+                continue;
+            };
             leaf.seqs.remove_below(below);
             if leaf.seqs.is_empty() {
                 self.tree.remove(&name);

@@ -38,9 +38,14 @@ pub struct Subjects<'a> {
 
 impl Subjects<'_> {
     /// The next subject; it is lent until the next call.
-    #[expect(clippy::should_implement_trait, reason = "the items borrow from the walk, which Iterator cannot say")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the items borrow from the walk, which Iterator cannot say"
+    )]
     pub fn next(&mut self) -> Option<(&[u8], SubjectState)> {
-        self.walk.next().map(|(subject, leaf)| (subject, subject_state(leaf)))
+        self.walk
+            .next()
+            .map(|(subject, leaf)| (subject, subject_state(leaf)))
     }
 }
 
@@ -97,7 +102,9 @@ impl Store {
         let mut walk = filters.subjects(&self.tree);
         let mut best: Option<u64> = None;
         for _ in 0..budget {
-            let Some(leaf) = walk.next() else { return Some(best) };
+            let Some(leaf) = walk.next() else {
+                return Some(best);
+            };
             if let Some(seq) = leaf.seqs.next(from) {
                 if seq == from {
                     return Some(Some(seq));
@@ -145,7 +152,11 @@ impl Store {
 
     /// Blocks that reach to `from` or beyond.
     fn blocks_from(&self, from: u64) -> impl Iterator<Item = &crate::block::Block> {
-        let first = self.blocks.range(..=from).next_back().map_or(from, |(&key, _)| key);
+        let first = self
+            .blocks
+            .range(..=from)
+            .next_back()
+            .map_or(from, |(&key, _)| key);
         self.blocks.range(first..).map(|(_, block)| block)
     }
 
@@ -176,7 +187,9 @@ impl Store {
             let mut walk = filters.subjects(&self.tree);
             let mut best = None;
             for _ in 0..budget {
-                let Some(leaf) = walk.next() else { return Some(best) };
+                let Some(leaf) = walk.next() else {
+                    return Some(best);
+                };
                 best = best.max(Some(StreamSeq(leaf.seqs.last())));
             }
             walk.next().is_none().then_some(best)
@@ -187,11 +200,16 @@ impl Store {
                 return answer;
             }
             let mut newest = self.tail.iter_back(u64::MAX).take(budget);
-            if let Some(msg) = newest.find(|msg| subject_of(&msg.record).is_some_and(|s| filters.matches(s))) {
+            if let Some(msg) = newest.find(|msg| subject_of(&msg.record).is_some_and(|s| filters.matches(s)))
+            {
                 return Some(StreamSeq(msg.seq));
             }
             // What is not in memory is not read for this: the subjects have the answer.
-            budget = if self.tail.len() > budget as u64 { budget.saturating_mul(4) } else { usize::MAX };
+            budget = if self.tail.len() > budget as u64 {
+                budget.saturating_mul(4)
+            } else {
+                usize::MAX
+            };
         }
     }
 
@@ -211,12 +229,21 @@ impl Store {
             }
             walk.next().is_none().then_some(sum)
         };
-        let in_tail = self.blocks.last_key_value().is_none_or(|(_, block)| block.info.last_seq < from);
-        let near = if in_tail { self.tail.count_from(from) } else { u64::MAX };
+        let in_tail = self
+            .blocks
+            .last_key_value()
+            .is_none_or(|(_, block)| block.info.last_seq < from);
+        let near = if in_tail {
+            self.tail.count_from(from)
+        } else {
+            u64::MAX
+        };
         let budget = usize::try_from(near.max(FIRST_ROUND as u64)).unwrap_or(usize::MAX);
         by_subject(budget).unwrap_or_else(|| {
             let newer = self.tail.iter_from(from);
-            newer.filter(|msg| subject_of(&msg.record).is_some_and(|s| filters.matches(s))).count() as u64
+            newer
+                .filter(|msg| subject_of(&msg.record).is_some_and(|s| filters.matches(s)))
+                .count() as u64
         })
     }
 

@@ -32,11 +32,22 @@ pub(crate) struct ReadState {
 /// A read that is out. Blocks are named by their first sequence and their number: one may take another's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    Index { key: u64, id: u64 },
+    Index {
+        key: u64,
+        id: u64,
+    },
     /// The whole file, to make the index again.
-    Rebuild { key: u64, id: u64 },
+    Rebuild {
+        key: u64,
+        id: u64,
+    },
     /// The frames from `offset` to `end`.
-    Chunk { key: u64, id: u64, offset: u64, end: u64 },
+    Chunk {
+        key: u64,
+        id: u64,
+        offset: u64,
+        end: u64,
+    },
 }
 
 /// Consecutive frames of a block file.
@@ -66,7 +77,12 @@ impl Chunk {
 impl ReadState {
     /// A record that is here. It has been checked.
     pub(crate) fn record(&self, id: u64, row: &Row) -> Option<Bytes> {
-        let frame = self.chunks.iter().rev().filter(|chunk| chunk.id == id).find_map(|chunk| chunk.frame(row))?;
+        let frame = self
+            .chunks
+            .iter()
+            .rev()
+            .filter(|chunk| chunk.id == id)
+            .find_map(|chunk| chunk.frame(row))?;
         Some(frame.slice(FRAME_HEAD_BYTES..))
     }
 
@@ -119,7 +135,9 @@ impl Store {
     }
 
     fn read_index(&mut self, key: u64, id: u64) {
-        let same = |read: &Read| matches!(read, Read::Index { .. } | Read::Rebuild { .. }) && read.block() == (key, id);
+        let same = |read: &Read| {
+            matches!(read, Read::Index { .. } | Read::Rebuild { .. }) && read.block() == (key, id)
+        };
         if self.reads.is_reading(same) {
             return;
         }
@@ -136,7 +154,9 @@ impl Store {
 
     /// Reads a record and what follows it; whether a read is out.
     fn read_chunk(&mut self, seq: u64) -> bool {
-        let Some(block) = self.block_at(seq) else { return false };
+        let Some(block) = self.block_at(seq) else {
+            return false;
+        };
         let (key, id) = (block.info.first_seq, block.info.id);
         let (Some(index), Some(rel)) = (block.index.as_deref(), block.rel(seq)) else {
             return false;
@@ -151,26 +171,43 @@ impl Store {
         let offset = u64::from(row.offset);
         let row_end = row.end();
         let covers = |read: &Read| match *read {
-            Read::Chunk { id: other, offset: start, end, .. } => other == id && start <= offset && row_end <= end,
+            Read::Chunk {
+                id: other,
+                offset: start,
+                end,
+                ..
+            } => other == id && start <= offset && row_end <= end,
             Read::Index { .. } | Read::Rebuild { .. } => false,
         };
         if self.reads.is_reading(covers) {
             return true;
         }
         let ahead = index.rows().get(place..).unwrap_or_default().iter();
-        let end = ahead.map(Row::end).take_while(|end| end - offset <= READ_AHEAD_BYTES).last().unwrap_or(row_end);
-        let Some(file) = self.block_path(id) else { return false };
+        let end = ahead
+            .map(Row::end)
+            .take_while(|end| end - offset <= READ_AHEAD_BYTES)
+            .last()
+            .unwrap_or(row_end);
+        let Some(file) = self.block_path(id) else {
+            return false;
+        };
         let token = self.io.ask(IoOp::Read {
             file,
             offset,
             len: end - offset,
         });
-        self.reads.pending.insert(token, Read::Chunk { key, id, offset, end });
+        self.reads
+            .pending
+            .insert(token, Read::Chunk { key, id, offset, end });
         true
     }
 
     /// A read has ended; `None` if it was not one of these.
-    pub(crate) fn read_done(&mut self, token: IoToken, result: Result<&IoOutput, IoError>) -> Option<StoreEvent> {
+    pub(crate) fn read_done(
+        &mut self,
+        token: IoToken,
+        result: Result<&IoOutput, IoError>,
+    ) -> Option<StoreEvent> {
         let read = self.reads.pending.remove(&token)?;
         let (key, id) = read.block();
         // The block may be gone, or another may have its place: whoever waited asks again and finds out.
@@ -214,7 +251,9 @@ impl Store {
             offset: 0,
             len: info.summary_offset(),
         });
-        self.reads.pending.insert(token, Read::Rebuild { key, id: info.id });
+        self.reads
+            .pending
+            .insert(token, Read::Rebuild { key, id: info.id });
         StoreEvent::Nothing
     }
 
@@ -250,7 +289,9 @@ impl Store {
 
     /// Puts an index into memory, and others out.
     pub(crate) fn keep_index(&mut self, key: u64, index: BlockIndex) {
-        let Some(block) = self.blocks.get_mut(&key) else { return };
+        let Some(block) = self.blocks.get_mut(&key) else {
+            return;
+        };
         if block.index.is_some() {
             return;
         }
@@ -262,7 +303,9 @@ impl Store {
         let mut tries = self.reads.indexes.len();
         while self.reads.index_bytes > self.config.index_cache_bytes && tries > 1 {
             tries -= 1;
-            let Some(old) = self.reads.indexes.pop_front() else { return };
+            let Some(old) = self.reads.indexes.pop_front() else {
+                return;
+            };
             if old == key || Some(old) == first || self.reads.is_reading(|read| read.block().0 == old) {
                 // The first block's index says what comes next when the stream is trimmed; records that are being
                 // read are compared with theirs.
@@ -344,11 +387,13 @@ pub(crate) fn decode_index(info: &BlockInfo, data: &Bytes) -> Option<BlockIndex>
 
 /// Whether a frame is the one that the index speaks of, with sound bytes.
 pub(crate) fn is_sound(seq: u64, row: &Row, frame: Option<&Bytes>) -> bool {
-    frame.and_then(|bytes| Frame::parse(bytes).ok()).is_some_and(|(frame, len)| {
-        frame.seq == seq
-            && frame.ts == row.ts
-            && len as u64 == row.frame_len()
-            && frame.extent() == Some(row.extent)
-            && frame.record.check().is_ok()
-    })
+    frame
+        .and_then(|bytes| Frame::parse(bytes).ok())
+        .is_some_and(|(frame, len)| {
+            frame.seq == seq
+                && frame.ts == row.ts
+                && len as u64 == row.frame_len()
+                && frame.extent() == Some(row.extent)
+                && frame.record.check().is_ok()
+        })
 }

@@ -10,13 +10,13 @@
 
 use crate::block::{Block, extent, message_hash};
 use crate::compact::Compactor;
-use crate::reader::ReadState;
 use crate::files::FileState;
+use crate::reader::ReadState;
 use crate::tail::Tail;
 use crate::tree::{Extent, SubjectTree};
 use crate::types::{
-    Lookup, Need, Outline, RemoveError, Removed, StoreConfig, StoreError, StoreKind, StoreState, Stored, SubjectState,
-    Trimmed, Unanswered,
+    Lookup, Need, Outline, RemoveError, Removed, StoreConfig, StoreError, StoreKind, StoreState, Stored,
+    SubjectState, Trimmed, Unanswered,
 };
 use crate::writer::Writer;
 use bytes::Bytes;
@@ -114,7 +114,13 @@ impl Store {
     /// Totals.
     #[must_use]
     pub fn state(&self) -> StoreState {
-        let Totals { msgs, bytes, last_seq, last_ts, .. } = self.totals;
+        let Totals {
+            msgs,
+            bytes,
+            last_seq,
+            last_ts,
+            ..
+        } = self.totals;
         let (first_seq, first_ts) = match self.first() {
             Some(first) => first,
             None if last_seq == 0 => (0, 0),
@@ -128,7 +134,11 @@ impl Store {
             last_seq: StreamSeq(last_seq),
             last_ts: Wall(last_ts),
             num_subjects: self.tree.len(),
-            num_deleted: if msgs == 0 { 0 } else { last_seq + 1 - first_seq - msgs },
+            num_deleted: if msgs == 0 {
+                0
+            } else {
+                last_seq + 1 - first_seq - msgs
+            },
         }
     }
 
@@ -183,7 +193,9 @@ impl Store {
             return Err(StoreError::Order(seq));
         }
         let (parsed, len) = RecordRef::parse(&record).map_err(|_| StoreError::Record)?;
-        let extent = extent(&parsed).filter(|_| len == record.len()).ok_or(StoreError::Record)?;
+        let extent = extent(&parsed)
+            .filter(|_| len == record.len())
+            .ok_or(StoreError::Record)?;
         let leaf = self.tree.entry(parsed.subject());
         if leaf.seqs.is_empty() {
             leaf.first = Some(extent);
@@ -192,7 +204,10 @@ impl Store {
         let bytes = accounted(self.config.kind, extent);
         self.totals.msgs += 1;
         self.totals.bytes += bytes;
-        self.totals.digest = self.totals.digest.wrapping_add(message_hash(seq.value(), extent.crc));
+        self.totals.digest = self
+            .totals
+            .digest
+            .wrapping_add(message_hash(seq.value(), extent.crc));
         self.totals.last_seq = seq.value();
         self.totals.last_ts = ts.0;
         self.tail.push(seq.value(), ts.0, record);
@@ -220,7 +235,10 @@ impl Store {
             let subject = record.slice_ref(parsed.subject());
             return Ok(self.removed(seq, extent, subject));
         }
-        let block = self.block_at(seq).filter(|block| block.is_live(seq)).ok_or(RemoveError::Missing)?;
+        let block = self
+            .block_at(seq)
+            .filter(|block| block.is_live(seq))
+            .ok_or(RemoveError::Missing)?;
         let Some((index, row)) = block.row(seq) else {
             return Err(self.need_index(block, seq).into());
         };
@@ -277,7 +295,9 @@ impl Store {
             Some(next) if block.row(next).is_none() => Err(self.need_index(block, next)),
             Some(_) => Ok(()),
             None => match self.blocks.range(key + 1..).next() {
-                Some((_, after)) if after.first_ts.is_none() => Err(self.need_index(after, after.info.first_seq)),
+                Some((_, after)) if after.first_ts.is_none() => {
+                    Err(self.need_index(after, after.info.first_seq))
+                }
                 Some(_) | None => Ok(()),
             },
         }
@@ -303,7 +323,8 @@ impl Store {
         self.totals.bytes -= bytes;
         self.totals.digest = self.totals.digest.wrapping_sub(hash);
         if let Some(record) = self.tail.remove(seq) {
-            self.writer.removed(seq, record.len() as u64, self.tail.len() == 0);
+            self.writer
+                .removed(seq, record.len() as u64, self.tail.len() == 0);
             return bytes;
         }
         let Some((&key, block)) = self.blocks.range_mut(..=seq).next_back() else {
@@ -358,10 +379,15 @@ impl Store {
                 record: msg.record.clone(),
             });
         }
-        let Some(block) = self.block_at(seq.value()).filter(|block| block.is_live(seq.value())) else {
+        let Some(block) = self
+            .block_at(seq.value())
+            .filter(|block| block.is_live(seq.value()))
+        else {
             return Lookup::Missing;
         };
-        let damaged = block.rel(seq.value()).is_some_and(|rel| block.damaged.contains(&rel));
+        let damaged = block
+            .rel(seq.value())
+            .is_some_and(|rel| block.damaged.contains(&rel));
         if damaged || block.broken {
             return Lookup::Damaged;
         }
@@ -390,10 +416,15 @@ impl Store {
                 content_bytes: (len - RECORD_HEAD_BYTES) as u64,
             }));
         }
-        let Some(block) = self.block_at(seq.value()).filter(|block| block.is_live(seq.value())) else {
+        let Some(block) = self
+            .block_at(seq.value())
+            .filter(|block| block.is_live(seq.value()))
+        else {
             return Ok(None);
         };
-        let (index, row) = block.row(seq.value()).ok_or_else(|| self.need_index(block, seq.value()))?;
+        let (index, row) = block
+            .row(seq.value())
+            .ok_or_else(|| self.need_index(block, seq.value()))?;
         Ok(Some(Outline {
             ts: Wall(row.ts),
             subject: index.subject_bytes(row),

@@ -70,7 +70,10 @@ impl Segment {
     }
 
     fn next_live(&self, from: u64) -> Option<&TailMsg> {
-        self.msgs.get(self.place(from)..)?.iter().find(|msg| msg.is_live())
+        self.msgs
+            .get(self.place(from)..)?
+            .iter()
+            .find(|msg| msg.is_live())
     }
 
     fn prev_live(&self, upto: u64) -> Option<&TailMsg> {
@@ -114,7 +117,11 @@ impl Tail {
         let len = record.len();
         self.live += 1;
         self.bytes += len as u64;
-        if self.segments.back().is_none_or(|segment| segment.msgs.len() >= SEGMENT) {
+        if self
+            .segments
+            .back()
+            .is_none_or(|segment| segment.msgs.len() >= SEGMENT)
+        {
             if let Some(full) = self.segments.back_mut() {
                 full.tidy();
             }
@@ -141,7 +148,11 @@ impl Tail {
     fn segment(&self, seq: u64) -> usize {
         // Most questions are about the newest messages.
         let last = self.segments.len().saturating_sub(1);
-        if self.segments.get(last).is_some_and(|segment| segment.first_seq() <= seq && seq <= segment.last_seq()) {
+        if self
+            .segments
+            .get(last)
+            .is_some_and(|segment| segment.first_seq() <= seq && seq <= segment.last_seq())
+        {
             return last;
         }
         self.segments.partition_point(|segment| segment.last_seq() < seq)
@@ -149,7 +160,10 @@ impl Tail {
 
     pub(crate) fn get(&self, seq: u64) -> Option<&TailMsg> {
         let segment = self.segments.get(self.segment(seq))?;
-        segment.msgs.get(segment.place(seq)).filter(|msg| msg.seq == seq && msg.is_live())
+        segment
+            .msgs
+            .get(segment.place(seq))
+            .filter(|msg| msg.seq == seq && msg.is_live())
     }
 
     /// Removes a live message and gives its record.
@@ -158,7 +172,10 @@ impl Tail {
         let last = number + 1 == self.segments.len();
         let segment = self.segments.get_mut(number)?;
         let place = segment.place(seq);
-        let msg = segment.msgs.get_mut(place).filter(|msg| msg.seq == seq && msg.is_live())?;
+        let msg = segment
+            .msgs
+            .get_mut(place)
+            .filter(|msg| msg.seq == seq && msg.is_live())?;
         let record = std::mem::take(&mut msg.record);
         segment.live -= 1;
         segment.live_bytes -= record.len();
@@ -169,7 +186,9 @@ impl Tail {
                 self.spare = gone.msgs;
                 self.spare.clear();
             }
-        } else if !last && (segment.live * 2 < segment.msgs.len() || segment.live_bytes * 2 < segment.held_bytes) {
+        } else if !last
+            && (segment.live * 2 < segment.msgs.len() || segment.live_bytes * 2 < segment.held_bytes)
+        {
             segment.tidy();
         }
         Some(record)
@@ -184,7 +203,9 @@ impl Tail {
 
     /// The last live message at or below `upto`.
     pub(crate) fn prev_live(&self, upto: u64) -> Option<&TailMsg> {
-        let end = self.segments.partition_point(|segment| segment.first_seq() <= upto);
+        let end = self
+            .segments
+            .partition_point(|segment| segment.first_seq() <= upto);
         self.segments
             .range(..end)
             .rev()
@@ -202,7 +223,9 @@ impl Tail {
 
     /// Live messages up to `upto`, descending.
     pub(crate) fn iter_back(&self, upto: u64) -> impl Iterator<Item = &TailMsg> {
-        let end = self.segments.partition_point(|segment| segment.first_seq() <= upto);
+        let end = self
+            .segments
+            .partition_point(|segment| segment.first_seq() <= upto);
         self.segments
             .range(..end)
             .rev()
@@ -213,11 +236,16 @@ impl Tail {
     /// How many live messages are at or above `from`.
     pub(crate) fn count_from(&self, from: u64) -> u64 {
         let number = self.segment(from);
-        let Some(segment) = self.segments.get(number) else { return 0 };
+        let Some(segment) = self.segments.get(number) else {
+            return 0;
+        };
         let after = self.segments.len() - number - 1;
         // The side with fewer segments is counted.
         let whole: usize = if after <= number {
-            self.segments.range(number + 1..).map(|segment| segment.live).sum()
+            self.segments
+                .range(number + 1..)
+                .map(|segment| segment.live)
+                .sum()
         } else {
             let before: usize = self.segments.range(..=number).map(|segment| segment.live).sum();
             usize::try_from(self.live).unwrap_or(usize::MAX) - before

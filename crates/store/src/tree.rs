@@ -160,7 +160,9 @@ impl SubjectTree {
     /// The leaf of a subject, made if it is not there. The caller puts a sequence into it.
     pub(crate) fn entry(&mut self, subject: &[u8]) -> &mut Leaf {
         let number = self.find_or_insert(subject);
-        self.leaves.get_mut(number).expect("the number was found or made just now")
+        self.leaves
+            .get_mut(number)
+            .expect("the number was found or made just now")
     }
 
     fn find_or_insert(&mut self, subject: &[u8]) -> u32 {
@@ -269,7 +271,11 @@ impl SubjectTree {
                 }
             }
             Slot::Way(inner, place) => {
-                if let Some(way) = self.inners.get_mut(inner).and_then(|inner| inner.ways.get_mut(place)) {
+                if let Some(way) = self
+                    .inners
+                    .get_mut(inner)
+                    .and_then(|inner| inner.ways.get_mut(place))
+                {
                     way.node = node;
                 }
             }
@@ -313,7 +319,9 @@ impl SubjectTree {
         let (Some(parent), Slot::Here(number) | Slot::Way(number, _)) = (parent, slot) else {
             return;
         };
-        let Some(inner) = self.inners.get_mut(number) else { return };
+        let Some(inner) = self.inners.get_mut(number) else {
+            return;
+        };
         if let Slot::Way(_, place) = slot {
             inner.ways.remove(place);
             if inner.ways.capacity() > 4 * inner.ways.len().max(1) {
@@ -430,7 +438,9 @@ impl Pattern<'_> {
         if place == Place::Open {
             return Some(place);
         }
-        bytes.iter().try_fold(place, |place, &byte| self.step(place, byte))
+        bytes
+            .iter()
+            .try_fold(place, |place, &byte| self.step(place, byte))
     }
 
     const fn accepts(&self, place: Place) -> bool {
@@ -486,7 +496,9 @@ impl<'a> Matches<'a> {
                 }
                 continue;
             }
-            let Some(leaf) = self.tree.leaves.get(frame.node ^ LEAF) else { continue };
+            let Some(leaf) = self.tree.leaves.get(frame.node ^ LEAF) else {
+                continue;
+            };
             let end = self.pattern.run(frame.place, &leaf.rest);
             if end.is_some_and(|place| self.pattern.accepts(place)) {
                 self.path.extend_from_slice(&leaf.rest);
@@ -507,7 +519,9 @@ impl<'a> Matches<'a> {
     }
 
     fn descend(&mut self, frame: Frame) {
-        let Some(inner) = self.tree.inners.get(frame.node) else { return };
+        let Some(inner) = self.tree.inners.get(frame.node) else {
+            return;
+        };
         let Some(place) = self.pattern.run(frame.place, &inner.prefix) else {
             return;
         };

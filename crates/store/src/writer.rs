@@ -57,7 +57,9 @@ struct Building {
 impl Writer {
     /// A message was removed from the tail.
     pub(crate) fn removed(&mut self, seq: u64, len: u64, tail_is_empty: bool) {
-        let Some(building) = &mut self.building else { return };
+        let Some(building) = &mut self.building else {
+            return;
+        };
         if seq < building.cursor {
             building.taken -= len;
         }
@@ -94,7 +96,11 @@ impl Store {
     /// Whether what [`Store::flush`] asked for is done.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        self.writer.flush_to == 0 || self.tail.next_live(0).is_none_or(|msg| msg.seq > self.writer.flush_to)
+        self.writer.flush_to == 0
+            || self
+                .tail
+                .next_live(0)
+                .is_none_or(|msg| msg.seq > self.writer.flush_to)
     }
 
     /// Bytes of records in memory that are not durable in blocks.
@@ -125,7 +131,12 @@ impl Store {
         if self.writer.building.is_none() && !self.writer.stalled && self.wants_to_write(0, 0) {
             self.start_block();
         }
-        if self.writer.building.as_ref().is_some_and(|building| !building.abandoned) {
+        if self
+            .writer
+            .building
+            .as_ref()
+            .is_some_and(|building| !building.abandoned)
+        {
             self.fill();
             self.hand_out();
         }
@@ -165,12 +176,17 @@ impl Store {
 
     /// Takes messages from the tail into pieces.
     fn fill(&mut self) {
-        let Some(mut building) = self.writer.building.take() else { return };
+        let Some(mut building) = self.writer.building.take() else {
+            return;
+        };
         if let Some(mut builder) = building.builder.take() {
             let full = self.fill_from_tail(&mut building, &mut builder);
             let flushed = self.writer.flush_to > 0
                 && !builder.is_empty()
-                && self.tail.next_live(building.cursor).is_none_or(|msg| msg.seq > self.writer.flush_to);
+                && self
+                    .tail
+                    .next_live(building.cursor)
+                    .is_none_or(|msg| msg.seq > self.writer.flush_to);
             if full || flushed {
                 let built = builder.finish();
                 building.pieces.push_back(built.piece);
@@ -190,7 +206,8 @@ impl Store {
         while builder.data_len() < limit {
             let flush = self.writer.flush_to;
             let Some(msg) = messages.peek() else { return false };
-            let wanted = self.tail.bytes().saturating_sub(building.taken) > self.config.tail_bytes || msg.seq <= flush;
+            let wanted =
+                self.tail.bytes().saturating_sub(building.taken) > self.config.tail_bytes || msg.seq <= flush;
             if !wanted || builder.data_len() - start > FILL_BYTES {
                 return false;
             }
@@ -211,7 +228,9 @@ impl Store {
 
     /// Hands out what can be written now, and the sync once all is written.
     fn hand_out(&mut self) {
-        let Some(building) = &mut self.writer.building else { return };
+        let Some(building) = &mut self.writer.building else {
+            return;
+        };
         if !building.created {
             return;
         }
@@ -232,7 +251,8 @@ impl Store {
 
     /// Removes the file of an abandoned block, once nothing is under way for it.
     fn give_up_abandoned(&mut self) {
-        let idle = |building: &Building| building.abandoned && building.out.is_empty() && building.sync.is_none();
+        let idle =
+            |building: &Building| building.abandoned && building.out.is_empty() && building.sync.is_none();
         if self.writer.building.as_ref().is_some_and(idle)
             && let Some(building) = self.writer.building.take()
             && building.created

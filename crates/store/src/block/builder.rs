@@ -1,6 +1,8 @@
 //! Makes block files, piece by piece, from messages in the order of their sequences.
 
-use super::format::{BlockInfo, FILE_ALIGN, FRAME_HEAD_BYTES, FileHeader, Frame, HEADER_BYTES, TRAILER_BYTES, extent};
+use super::format::{
+    BlockInfo, FILE_ALIGN, FRAME_HEAD_BYTES, FileHeader, Frame, HEADER_BYTES, TRAILER_BYTES, extent,
+};
 use super::index::{BlockIndex, Names, Row, encode_rows, encode_summary};
 use crate::codec::{Malformed, narrow};
 use bytes::{Bytes, BytesMut};
@@ -78,7 +80,10 @@ impl BlockBuilder {
         if self.is_empty() {
             self.info.first_seq = seq;
         }
-        assert!(self.is_empty() || seq > self.info.last_seq, "sequences of a block ascend");
+        assert!(
+            self.is_empty() || seq > self.info.last_seq,
+            "sequences of a block ascend"
+        );
         let subject = self.number_of(bytes, record.subject());
         self.rows.push(Row {
             rel: narrow(seq - self.info.first_seq),
@@ -220,9 +225,15 @@ mod tests {
         for (gap, subject, payload) in messages {
             seq += gap;
             let mut record = BytesMut::new();
-            let header: &[u8] = if subject % 2 == 0 { b"" } else { b"NATS/1.0\r\nA: b\r\n\r\n" };
+            let header: &[u8] = if subject % 2 == 0 {
+                b""
+            } else {
+                b"NATS/1.0\r\nA: b\r\n\r\n"
+            };
             encode_into(&mut record, format!("s.{subject}").as_bytes(), header, payload).unwrap();
-            builder.push(seq, seq.cast_signed() * 3, &record.freeze()).unwrap();
+            builder
+                .push(seq, seq.cast_signed() * 3, &record.freeze())
+                .unwrap();
             if let Some((offset, piece)) = builder.take_piece(8192) {
                 assert_eq!((offset, piece.len() % 4096), (file.len() as u64, 0));
                 file.extend_from_slice(&piece);
@@ -240,7 +251,10 @@ mod tests {
     }
 
     fn messages() -> impl Strategy<Value = Vec<(u64, u8, Vec<u8>)>> {
-        prop::collection::vec((1_u64..5, 0_u8..6, prop::collection::vec(any::<u8>(), 0..300)), 1..120)
+        prop::collection::vec(
+            (1_u64..5, 0_u8..6, prop::collection::vec(any::<u8>(), 0..300)),
+            1..120,
+        )
     }
 
     proptest! {

@@ -51,7 +51,9 @@ impl FileHeader {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let head = bytes.get(..HEADER_BYTES).ok_or(Malformed("block header is short"))?;
+        let head = bytes
+            .get(..HEADER_BYTES)
+            .ok_or(Malformed("block header is short"))?;
         let (covered, crc) = head.split_at(HEADER_BYTES - 4);
         if crc != crc32c::crc32c(covered).to_le_bytes() {
             return Err(Malformed("block header fails its checksum"));
@@ -99,7 +101,14 @@ pub(crate) struct BlockInfo {
 
 impl BlockInfo {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        for n in [self.id, self.first_seq, self.last_seq, self.ts_max.cast_unsigned(), self.data_len, self.file_len] {
+        for n in [
+            self.id,
+            self.first_seq,
+            self.last_seq,
+            self.ts_max.cast_unsigned(),
+            self.data_len,
+            self.file_len,
+        ] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         for n in [
@@ -162,7 +171,9 @@ impl BlockInfo {
 
     /// Finds the description at the end of a block file.
     pub(crate) fn from_trailer(file: &[u8]) -> Result<Self, Malformed> {
-        let trailer = file.last_chunk::<TRAILER_BYTES>().ok_or(Malformed("block file is short"))?;
+        let trailer = file
+            .last_chunk::<TRAILER_BYTES>()
+            .ok_or(Malformed("block file is short"))?;
         let (covered, crc) = trailer.split_at(TRAILER_BYTES - 4);
         if crc != crc32c::crc32c(covered).to_le_bytes() {
             return Err(Malformed("block trailer fails its checksum"));

@@ -111,7 +111,10 @@ impl BlockIndex {
         let end = HEADER_BYTES as u64 + info.data_len;
         for place in 0..info.count {
             let distance = reader.varint32()?;
-            rel = rel.checked_add(distance).filter(|_| place == 0 || distance > 0).ok_or(BAD)?;
+            rel = rel
+                .checked_add(distance)
+                .filter(|_| place == 0 || distance > 0)
+                .ok_or(BAD)?;
             let len_flag = reader.varint32()?;
             let subject = reader.varint32()?;
             ts = ts.wrapping_add(reader.signed()?);
@@ -184,7 +187,11 @@ pub(crate) fn encode_summary(base: u64, rows: &[Row], names: &Names) -> Vec<u8> 
         let places = sorted.get(*start..*end).unwrap_or_default();
         put_bytes(&mut out, names.get(number));
         seqs.clear();
-        seqs.extend(places.iter().filter_map(|&p| Some(base + u64::from(rows.get(p)?.rel))));
+        seqs.extend(
+            places
+                .iter()
+                .filter_map(|&p| Some(base + u64::from(rows.get(p)?.rel))),
+        );
         encode_list(&mut out, base, &seqs);
         let last = places.last().and_then(|&p| rows.get(p)).map(|row| row.extent);
         put_varint(&mut out, last.map_or(0, |extent| u64::from(extent.len_flag())));
@@ -217,8 +224,13 @@ pub(crate) fn read_summary<'a>(
     for _ in 0..subjects {
         let name = reader.bytes()?;
         runs.clear();
-        let count = decode_list(&mut reader, info.first_seq, info.span(), &mut |run| runs.push(run))?;
-        total = total.checked_add(count).filter(|&n| n <= u64::from(info.count)).ok_or(BAD)?;
+        let count = decode_list(&mut reader, info.first_seq, info.span(), &mut |run| {
+            runs.push(run)
+        })?;
+        total = total
+            .checked_add(count)
+            .filter(|&n| n <= u64::from(info.count))
+            .ok_or(BAD)?;
         let len_flag = reader.varint32()?;
         let last = Extent::from_len_flag(len_flag, reader.u32()?).ok_or(BAD)?;
         each(SubjectSummary {

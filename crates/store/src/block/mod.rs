@@ -60,7 +60,9 @@ impl Block {
         self.live.insert(row.rel);
         self.live_bytes += bytes;
         self.live_data += row.frame_len();
-        self.digest = self.digest.wrapping_add(message_hash(self.seq(row.rel), row.extent.crc));
+        self.digest = self
+            .digest
+            .wrapping_add(message_hash(self.seq(row.rel), row.extent.crc));
     }
 
     /// Sequence relative to the block.
