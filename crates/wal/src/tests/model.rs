@@ -1,7 +1,6 @@
 //! What the log should mean, said as simply as possible.
 
 use crate::{HardState, Recovered, RecoveredGroup, WalRecord};
-use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
 
@@ -143,7 +142,7 @@ impl Model {
                 .map(|HardState { term, commit, .. }| (term.0, commit.0)),
             floor: group.truncated.map(|(index, _)| index.0),
             installing: group.snapshot.as_ref().map(|snapshot| snapshot.index.0),
-            members: group.members.as_ref().map(Bytes::to_vec),
+            members: group.members.as_ref().map(|blob| blob.to_vec()),
             entries: group
                 .entries
                 .iter()

@@ -29,6 +29,7 @@ enum Step {
     Crash(u64, bool),
     /// The power fails during one of the next operations.
     PowerOff(u64, u64),
+    /// The process ends with a batch written and not synced: the next one reads it from the kernel's memory.
     Restart,
 }
 
@@ -179,7 +180,8 @@ impl World {
                         parts,
                         sync,
                     };
-                    self.disk.run(&op).unwrap();
+                    // A planned fault may strike here too.
+                    let _ = self.disk.run(&op);
                 }
                 _ => {}
             }
@@ -188,7 +190,10 @@ impl World {
 
     /// Opens the lane again and compares what is found with each state that it may be.
     fn recover(&mut self) {
-        let (lane, recovered) = recover(&self.disk, 0, config()).unwrap();
+        // A fault that is still planned may make a start fail, which leaves all as it was.
+        let (lane, recovered) = (0..9)
+            .find_map(|_| recover(&self.disk, 0, config()).ok())
+            .unwrap();
         assert_eq!(recovered.damage, []);
         assert!(recovered.groups.values().all(|group| !group.damaged));
         let found = Model::of(&recovered);
@@ -266,7 +271,7 @@ impl World {
                 self.recover();
             }
             Step::Restart => {
-                self.disk.crash(0);
+                self.write_unsynced(true);
                 self.recover();
             }
         }
@@ -274,7 +279,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn recovery_finds_a_state_of_the_log(steps in vec(step(), 1..150)) {
