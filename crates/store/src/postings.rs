@@ -595,7 +595,7 @@ impl Chunk {
         } else if self.first < floor {
             match self.body {
                 Body::Run(stride) => {
-                    let place = self.run_place(stride, floor).unwrap_or(u64::from(before));
+                    let place = self.run_place(stride, floor).unwrap_or_else(|| u64::from(before));
                     self.first += place * stride;
                     self.count -= u32::try_from(place).unwrap_or(before);
                 }
@@ -845,17 +845,15 @@ mod tests {
         list.push_run(Run {
             first: 1,
             stride: 1,
-            count: 1_000_000,
+            count: 100_000,
         });
-        assert!(
-            matches!(&list.more.as_ref().unwrap().chunks, Chunks::One(chunk) if chunk.count == 1_000_000)
-        );
-        for seq in (2..1_000_000).step_by(2) {
+        assert!(matches!(&list.more.as_ref().unwrap().chunks, Chunks::One(chunk) if chunk.count == 100_000));
+        for seq in (2..100_000).step_by(2) {
             assert!(list.remove(seq));
         }
         let Chunks::Many(map) = &list.more.as_ref().unwrap().chunks else {
             panic!("one chunk")
         };
-        assert!(map.len() < 1_000_000 / 100, "{} chunks", map.len());
+        assert!(map.len() < 100_000 / 100, "{} chunks", map.len());
     }
 }

@@ -7,8 +7,6 @@
 use crate::block::extent;
 use crate::filters::Filters;
 use crate::store::{Remains, Store, Totals};
-use crate::tail::Tail;
-use crate::tree::SubjectTree;
 use crate::types::RemoveError;
 use tidelock_base::StreamSeq;
 use tidelock_record::RecordRef;
@@ -176,8 +174,8 @@ impl Store {
 
     /// Removes every message.
     fn clear(&mut self) {
-        let tree = std::mem::replace(&mut self.tree, SubjectTree::default());
-        let tail = std::mem::replace(&mut self.tail, Tail::default());
+        let tree = std::mem::take(&mut self.tree);
+        let tail = std::mem::take(&mut self.tail);
         self.graveyard.push_back(Remains::Tree(tree));
         self.graveyard.push_back(Remains::Tail(tail));
         self.writer.tail_dropped();

@@ -266,12 +266,10 @@ impl Store {
     pub fn remove_oldest_of(&mut self, subject: &[u8]) -> Result<Trimmed, RemoveError> {
         let leaf = self.tree.get(subject).ok_or(RemoveError::Missing)?;
         let seq = leaf.seqs.first();
-        let extent = match leaf.first.or_else(|| extent_of(&self.tail, &self.blocks, seq)) {
-            Some(extent) => extent,
-            None => {
-                let block = self.block_at(seq).ok_or(RemoveError::Missing)?;
-                return Err(self.need_index(block, seq).into());
-            }
+        let known = leaf.first.or_else(|| extent_of(&self.tail, &self.blocks, seq));
+        let Some(extent) = known else {
+            let block = self.block_at(seq).ok_or(RemoveError::Missing)?;
+            return Err(self.need_index(block, seq).into());
         };
         self.first_stays_known(seq)?;
         let bytes = self.take_out(seq, extent);

@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// Bytes that one call may copy into pieces, so that a full tail does not hold up the turn.
 const FILL_BYTES: u64 = 1024 * 1024;
 /// A tail up to this goes into the checkpoint rather than into a file of its own.
-pub(crate) const INLINE_TAIL_BYTES: u64 = 64 * 1024;
+const INLINE_TAIL_BYTES: u64 = 64 * 1024;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -86,9 +86,11 @@ impl Writer {
 
 impl Store {
     /// Wants the tail in blocks, so that a checkpoint need not carry it. Without effect on a memory store, and if
-    /// the tail is at most 64 KiB, which a checkpoint carries at less cost than a file.
-    pub const fn flush(&mut self) {
-        if matches!(self.config.kind, StoreKind::File) && self.tail.bytes() > INLINE_TAIL_BYTES {
+    /// the tail is at most 64 KiB (half of `tail_bytes` if that is less), which a checkpoint carries at less cost
+    /// than a file of its own.
+    pub fn flush(&mut self) {
+        let small = INLINE_TAIL_BYTES.min(self.config.tail_bytes / 2);
+        if self.config.kind == StoreKind::File && self.tail.bytes() > small {
             self.writer.flush_to = self.totals.last_seq;
         }
     }

@@ -1,5 +1,11 @@
 //! What the store does with its files: what it writes and what it does not, what it survives, and what it reports.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests panic like the tests they serve"
+)]
+
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tidelock_base::{StreamSeq, Wall};

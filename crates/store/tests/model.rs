@@ -1,5 +1,11 @@
 //! The store against a naive model: a sorted map of messages. Files, caches, crashes and checkpoints must not show.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests panic like the tests they serve"
+)]
+
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
