@@ -21,15 +21,16 @@ pub struct LaneConfig {
 impl LaneConfig {
     /// The settings of the product: segments of 16 MiB (DESIGN section 9), directory `wal`.
     ///
-    /// # Errors
-    /// None; the path is valid. The type is that of [`FilePath::new`].
-    pub fn new(seed: u64) -> Result<Self, IoError> {
-        Ok(Self {
-            dir: FilePath::new("wal")?,
+    /// # Panics
+    /// Never: the path is valid.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            dir: FilePath::new("wal").expect("letters are valid in a path"),
             segment_bytes: 16 * 1024 * 1024,
             batch_bytes_max: WAL_BATCH_BYTES_MAX,
             seed,
-        })
+        }
     }
 
     /// With what does not fit put right.

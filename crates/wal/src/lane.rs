@@ -23,7 +23,7 @@ use crate::segments::Segments;
 use crate::space::Relocation;
 use std::collections::VecDeque;
 use tidelock_base::GroupId;
-use tidelock_record::{AlignedBuf, FilePath, IoDone, IoError, IoOp, IoOutput, IoRequest, IoToken};
+use tidelock_record::{AlignedBuf, FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 
 /// Number of a batch of a lane; rises by one from batch to batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,8 +45,11 @@ pub enum LaneEvent {
     Broken(IoError),
     /// A file ahead of use could not be made; writes go on while there is room. The disk may be full.
     SpareFailed(IoError),
-    /// Entries that were to be moved out of an old segment could not be read back or failed their checksum. These
-    /// groups are damaged from now on, as if recovery had found it.
+    /// Entries that were to be moved out of an old segment could not be read. They stay where they are; the next
+    /// [`Lane::relocate`] tries again.
+    RelocationFailed(IoError),
+    /// Entries that were to be moved out of an old segment failed their checksum. These groups are damaged from now
+    /// on, as if recovery had found it.
     Damaged(Vec<GroupId>),
 }
 
@@ -342,11 +345,7 @@ impl Lane {
             }
             return LaneEvent::Pending;
         }
-        let data = match result {
-            Ok(IoOutput::Data(data)) => Some(data),
-            Ok(IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_)) | Err(_) => None,
-        };
-        if let Some(event) = self.relocation_read(done.token, data) {
+        if let Some(event) = self.relocation_read(done.token, result) {
             return event;
         }
         if self.relocation.removals.remove(&done.token) {

@@ -9,7 +9,7 @@ use crate::lane::{Lane, LaneEvent};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tidelock_base::{GroupId, LogIndex, Term};
-use tidelock_record::{IoOp, IoToken};
+use tidelock_record::{IoError, IoOp, IoOutput, IoToken};
 
 /// Batches that lie beside each other are read together up to this many bytes.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
@@ -199,10 +199,18 @@ impl Lane {
         }
     }
 
-    /// The end of a read, if the token is of one; `None` as data means that it failed.
-    pub(crate) fn relocation_read(&mut self, token: IoToken, data: Option<&Bytes>) -> Option<LaneEvent> {
+    /// The end of a read, if the token is of one.
+    pub(crate) fn relocation_read(
+        &mut self,
+        token: IoToken,
+        result: Result<&IoOutput, &IoError>,
+    ) -> Option<LaneEvent> {
         let job = self.relocation.reads.remove(&token)?;
-        let mut rest = data.map_or(&[][..], |data| data);
+        let mut rest = match result {
+            Ok(IoOutput::Data(data)) => &data[..],
+            Ok(IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_)) => &[],
+            Err(error) => return Some(LaneEvent::RelocationFailed(error.clone())),
+        };
         let mut damaged = BTreeSet::new();
         for number in job.batches {
             let Some(batch) = self.index.batches.get(number) else {

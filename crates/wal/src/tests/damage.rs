@@ -316,8 +316,11 @@ proptest! {
         prop_assert_eq!(again, found);
     }
 
+}
+
+proptest! {
     #[test]
-    fn any_files_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        crate::fuzz(&bytes);
+    fn any_files_are_survived(mode in 0..5_u8, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        crate::fuzz(&[&[mode], &bytes[..]].concat());
     }
 }
