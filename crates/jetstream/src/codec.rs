@@ -60,13 +60,9 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    pub(crate) const fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
     /// Everything that is left.
-    pub(crate) const fn take_rest(&mut self) -> &'a [u8] {
-        std::mem::replace(&mut self.rest, &[])
+    pub(crate) fn take_rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
     }
 
     /// Everything must have been read.

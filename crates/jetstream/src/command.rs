@@ -34,6 +34,7 @@
 //! an entry comes in from a peer or from disk.
 
 use crate::codec::{Malformed, Reader};
+use crate::consumer::AckKind;
 use tidelock_base::{BootId, ConsumerId, DeliverSeq, StreamSeq, Wall, WorkerId};
 use tidelock_record::{RecordError, RecordRef};
 
@@ -71,22 +72,6 @@ pub struct WindowKey {
     pub boot: BootId,
     /// Its worker.
     pub worker: WorkerId,
-}
-
-/// What an acknowledgement does, as the log has it (jetstream protocol, "Acks").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AckVerb {
-    /// The message is done.
-    Ack,
-    /// Deliver it again, after the delay if there is one.
-    Nak {
-        /// Nanoseconds.
-        delay_ns: Option<i64>,
-    },
-    /// Do not deliver it again.
-    Term,
-    /// Work is in progress: its deadline starts anew.
-    Progress,
 }
 
 /// What `CONSUMER.CREATE` asks for.
@@ -136,7 +121,7 @@ pub enum Command<'a> {
         /// Its epoch, as the leader knew it.
         epoch: u32,
         /// What they do.
-        verb: AckVerb,
+        verb: AckKind,
         /// Ranges of stream sequences.
         ranges: Ranges<'a>,
         /// Text after `+TERM`.
@@ -495,6 +480,46 @@ fn decode(kind: u8, mut body: Reader<'_>) -> Result<Command<'_>, CommandError> {
             },
         },
         kind::ACKS => decode_acks(&mut body)?,
+        kind::CONSUMER_SET
+        | kind::CONSUMER_DELETE
+        | kind::PROGRESS
+        | kind::DELETE_IF_IDLE
+        | kind::CONSUMER_RESET
+        | kind::CONSUMER_PAUSE => decode_consumer(kind, &mut body)?,
+        kind::PURGE => {
+            let (upto, keep) = (body.u64("upto")?, body.u64("keep")?);
+            let filter = body.sized("filter")?;
+            Command::Purge {
+                filter: (!filter.is_empty()).then_some(filter),
+                upto: (upto > 0).then_some(StreamSeq(upto)),
+                keep: (keep > 0).then_some(keep),
+            }
+        }
+        kind::MSG_DELETE => Command::MsgDelete {
+            seq: StreamSeq(body.u64("seq")?),
+        },
+        kind::STREAM_UPDATE => Command::StreamUpdate {
+            rev: body.u64("rev")?,
+            config: body.sized("config")?,
+        },
+        kind::EXPIRE_THROUGH => Command::ExpireThrough,
+        kind::SOURCE_BATCH => decode_source_batch(&mut body)?,
+        kind::WINDOW_CLOSE => Command::WindowClose {
+            key: window_key(&mut body)?,
+        },
+        kind::APPLY_VERSION => Command::ApplyVersion {
+            version: body.u32("version")?,
+        },
+        kind::DIGEST_CHECK => Command::DigestCheck,
+        unknown => return Err(CommandError::Kind(unknown)),
+    };
+    body.end("after the command")?;
+    Ok(command)
+}
+
+/// The commands that name a consumer, deliveries and acknowledgements apart.
+fn decode_consumer<'a>(kind: u8, body: &mut Reader<'a>) -> Result<Command<'a>, CommandError> {
+    Ok(match kind {
         kind::CONSUMER_SET => Command::ConsumerSet {
             action: set_action(body.u8("action")?, body.bytes(3, "action")?)?,
             max_consumers: body.u32("max_consumers")?,
@@ -531,35 +556,8 @@ fn decode(kind: u8, mut body: Reader<'_>) -> Result<Command<'_>, CommandError> {
                 until: (until != 0).then_some(Wall(until)),
             }
         }
-        kind::PURGE => {
-            let (upto, keep) = (body.u64("upto")?, body.u64("keep")?);
-            let filter = body.sized("filter")?;
-            Command::Purge {
-                filter: (!filter.is_empty()).then_some(filter),
-                upto: (upto > 0).then_some(StreamSeq(upto)),
-                keep: (keep > 0).then_some(keep),
-            }
-        }
-        kind::MSG_DELETE => Command::MsgDelete {
-            seq: StreamSeq(body.u64("seq")?),
-        },
-        kind::STREAM_UPDATE => Command::StreamUpdate {
-            rev: body.u64("rev")?,
-            config: body.sized("config")?,
-        },
-        kind::EXPIRE_THROUGH => Command::ExpireThrough,
-        kind::SOURCE_BATCH => decode_source_batch(&mut body)?,
-        kind::WINDOW_CLOSE => Command::WindowClose {
-            key: window_key(&mut body)?,
-        },
-        kind::APPLY_VERSION => Command::ApplyVersion {
-            version: body.u32("version")?,
-        },
-        kind::DIGEST_CHECK => Command::DigestCheck,
         unknown => return Err(CommandError::Kind(unknown)),
-    };
-    body.end("after the command")?;
-    Ok(command)
+    })
 }
 
 fn window_key(body: &mut Reader<'_>) -> Result<WindowKey, Malformed> {
@@ -597,13 +595,13 @@ fn decode_acks<'a>(body: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
     zeros(body.bytes(3, "ack kind")?)?;
     let delay = body.i64("delay")?;
     let verb = match verb {
-        0 => AckVerb::Ack,
-        1 => AckVerb::Nak { delay_ns: None },
-        2 => AckVerb::Nak {
+        0 => AckKind::Ack,
+        1 => AckKind::Nak { delay_ns: None },
+        2 => AckKind::Nak {
             delay_ns: Some(delay),
         },
-        3 => AckVerb::Term,
-        4 => AckVerb::Progress,
+        3 => AckKind::Term,
+        4 => AckKind::Progress,
         _ => return Err(Malformed("ack kind")),
     };
     let count = body.count(16, "count of ranges")?;

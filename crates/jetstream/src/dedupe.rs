@@ -25,6 +25,8 @@ pub struct Dedupe {
     queue: VecDeque<Seen>,
     /// Number of the entry at the front of `queue`.
     front: u64,
+    /// Entries below this number are in the last checkpoint, as long as they are kept.
+    saved: u64,
     /// Number of the newest entry of each id.
     newest: HashMap<u128, u64, BuildHasherDefault<TakeLow>>,
 }
@@ -69,7 +71,7 @@ impl Dedupe {
     pub fn set_window(&mut self, window_ns: i64) {
         self.window_ns = window_ns;
         if window_ns <= 0 {
-            *self = Self::new(window_ns);
+            while self.pop() {}
         }
     }
 
@@ -138,21 +140,24 @@ impl Dedupe {
 
     fn sweep_some(&mut self, now: Wall, most: usize) {
         for _ in 0..most {
-            let Some(oldest) = self
-                .queue
-                .front()
-                .copied()
-                .filter(|oldest| self.is_old(oldest, now))
-            else {
+            if !self.queue.front().is_some_and(|oldest| self.is_old(oldest, now)) {
                 return;
-            };
-            // The same id may have come again since: then the map speaks of that entry.
-            if self.newest.get(&oldest.id) == Some(&self.front) {
-                self.newest.remove(&oldest.id);
             }
-            self.queue.pop_front();
-            self.front += 1;
+            self.pop();
         }
+    }
+
+    /// Forgets the oldest entry; `false` if there is none.
+    fn pop(&mut self) -> bool {
+        let Some(oldest) = self.queue.pop_front() else {
+            return false;
+        };
+        // The same id may have come again since: then the map speaks of that entry.
+        if self.newest.get(&oldest.id) == Some(&self.front) {
+            self.newest.remove(&oldest.id);
+        }
+        self.front += 1;
+        true
     }
 
     pub(crate) fn digest(&self, digest: &mut Running) {
@@ -163,29 +168,57 @@ impl Dedupe {
         }
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    /// All ids, or as a delta those that came since the last time.
+    ///
+    /// Shape: window i64 | number of the oldest id kept u64 | number of the first id that follows u64 | count u32
+    /// | (id u128 | seq u64 | time i64) x count.
+    pub(crate) fn encode(&mut self, is_delta: bool, out: &mut Vec<u8>) {
+        let first = if is_delta { self.saved.max(self.front) } else { self.front };
+        let skipped = usize::try_from(first - self.front).unwrap_or(usize::MAX);
+        let new = self.queue.iter().skip(skipped);
         out.put_i64(self.window_ns);
-        out.put_len(self.queue.len());
-        for seen in &self.queue {
+        out.put_u64(self.front);
+        out.put_u64(first);
+        out.put_len(new.len());
+        for seen in new {
             out.put_u128(seen.id);
             out.put_u64(seen.seq.0);
             out.put_i64(seen.ts.0);
         }
+        self.saved = self.front + self.queue.len() as u64;
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let mut dedupe = Self::new(reader.i64("dedupe: window")?);
-        let count = reader.count(32, "dedupe: ids")?;
-        dedupe.queue.reserve(count);
-        dedupe.newest.reserve(count);
+    /// Takes what [`Dedupe::encode`] wrote: in place of everything, or as a delta on top of what is there.
+    pub(crate) fn decode(&mut self, is_delta: bool, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        let window_ns = reader.i64("without message ids")?;
+        let front = reader.u64("without message ids")?;
+        let first = reader.u64("without message ids")?;
+        if !is_delta {
+            *self = Self::default();
+            self.front = first;
+        }
+        self.window_ns = window_ns;
+        let count = reader.count(32, "cut short in its message ids")?;
+        if first < front || first.checked_add(count as u64).is_none() {
+            return Err(Malformed("wrong in its message ids"));
+        }
+        while self.front < front && self.pop() {}
+        if self.queue.is_empty() {
+            self.front = first;
+        } else if self.front + self.queue.len() as u64 != first {
+            return Err(Malformed("not what follows in its message ids"));
+        }
+        self.queue.reserve(count);
+        self.newest.reserve(count);
         for _ in 0..count {
-            dedupe.push(Seen {
-                id: reader.u128("dedupe: id")?,
-                seq: StreamSeq(reader.u64("dedupe: seq")?),
-                ts: Wall(reader.i64("dedupe: time")?),
+            self.push(Seen {
+                id: reader.u128("message id")?,
+                seq: StreamSeq(reader.u64("message id")?),
+                ts: Wall(reader.i64("message id")?),
             });
         }
-        Ok(dedupe)
+        self.saved = self.front + self.queue.len() as u64;
+        reader.end("longer than its message ids")
     }
 }
 
@@ -225,26 +258,40 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list that is searched backwards, with checkpoints in between.
+        /// Against a list that is searched backwards, with checkpoints and deltas in between.
         #[test]
-        fn agrees_with_a_plain_list(steps in prop::collection::vec((0u8..12, 0i64..30, prop::bool::weighted(0.1)), 1..200)) {
+        fn agrees_with_a_plain_list(steps in prop::collection::vec((0u8..12, 0i64..30, 0u8..10), 1..200)) {
             let mut dedupe = Dedupe::new(100);
+            let mut saved: Vec<(bool, Vec<u8>)> = Vec::new();
             let mut list: Vec<(u8, u64, i64)> = Vec::new();
             let mut now = 0;
             for (at, (id, wait, checkpoint)) in steps.into_iter().enumerate() {
                 now += wait;
                 let seq = at as u64;
-                let expected = list.iter().rev().find(|seen| seen.0 == id && seen.2 + 100 > now).map(|seen| StreamSeq(seen.1));
-                prop_assert_eq!(dedupe.lookup(&[id], Wall(now)), expected);
-                if expected.is_none() {
+                let known = list.iter().rev().find(|seen| seen.0 == id && seen.2 + 100 > now);
+                let known = known.map(|seen| StreamSeq(seen.1));
+                prop_assert_eq!(dedupe.lookup(&[id], Wall(now)), known);
+                if known.is_none() {
                     dedupe.insert(&[id], StreamSeq(seq), Wall(now));
                     list.push((id, seq, now));
                 }
-                if checkpoint {
-                    let mut bytes = Vec::new();
-                    dedupe.encode(&mut bytes);
-                    dedupe = Dedupe::decode(&mut Reader::new(&bytes)).unwrap();
+                if checkpoint > 1 {
+                    continue;
                 }
+                let is_delta = checkpoint == 1 && !saved.is_empty();
+                let mut bytes = Vec::new();
+                dedupe.encode(is_delta, &mut bytes);
+                if !is_delta {
+                    saved.clear();
+                }
+                saved.push((is_delta, bytes));
+                let mut again = Dedupe::default();
+                for (is_delta, bytes) in &saved {
+                    again.decode(*is_delta, &mut Reader::new(bytes)).unwrap();
+                }
+                prop_assert_eq!(&again.queue, &dedupe.queue);
+                prop_assert_eq!(&again.newest, &dedupe.newest);
+                dedupe = again;
             }
         }
     }

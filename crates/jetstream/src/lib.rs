@@ -11,9 +11,11 @@
 mod codec;
 pub mod command;
 pub mod config;
+pub mod consumer;
 pub mod dedupe;
 pub mod digest;
 pub mod meta;
+pub mod stream;
 pub mod window;
 
 pub use codec::Malformed;

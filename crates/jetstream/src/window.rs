@@ -74,6 +74,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Which error of the API it is.
+    #[must_use]
+    pub const fn code(&self) -> ApiErrorCode {
+        match self {
+            Self::Code(code) => *code,
+            Self::WrongLastSeq(_) => ApiErrorCode::StreamWrongLastSequence,
+            Self::WrongLastMsgId(_) => ApiErrorCode::StreamWrongLastMsgID,
+            Self::RollupValue(_) | Self::RollupNotPermitted => ApiErrorCode::StreamRollupFailedF,
+            Self::MaxMsgs | Self::MaxBytes | Self::MaxMsgsPerSubject => ApiErrorCode::StreamStoreFailedF,
+        }
+    }
+
     /// The error of the API, for the acknowledgement.
     #[must_use]
     pub fn to_api_error(&self) -> ApiError {
@@ -216,7 +228,8 @@ impl Windows {
 
     pub(crate) fn digest(&self, digest: &mut Running) {
         for (key, window) in &self.windows {
-            digest.mix(key.boot.0 as u64 ^ u64::from(key.worker.0));
+            digest.mix_bytes(&key.boot.0.to_le_bytes());
+            digest.mix(u64::from(key.worker.0));
             digest.mix(window.low);
             digest.mix(window.last());
         }

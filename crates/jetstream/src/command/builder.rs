@@ -1,7 +1,7 @@
 //! Writing an entry, piece by piece, as commands come in during a turn.
 
 use super::{
-    AckVerb, COMMAND_HEAD_BYTES, ENTRY_HEAD_BYTES, ENTRY_VERSION, RUN_COUNT_AT, RUN_HEAD_BYTES,
+    AckKind, COMMAND_HEAD_BYTES, ENTRY_HEAD_BYTES, ENTRY_VERSION, RUN_COUNT_AT, RUN_HEAD_BYTES,
     RUN_LOW_WATER_AT, SetAction, WindowKey, kind,
 };
 use crate::codec::Put;
@@ -180,7 +180,7 @@ impl EntryBuilder {
         &mut self,
         consumer: ConsumerId,
         epoch: u32,
-        verb: AckVerb,
+        verb: AckKind,
         ranges: &[(StreamSeq, StreamSeq)],
         reason: &[u8],
     ) -> u32 {
@@ -188,13 +188,13 @@ impl EntryBuilder {
             buf.put_u64(consumer.0);
             buf.put_u32(epoch);
             let (verb, delay) = match verb {
-                AckVerb::Ack => (0, 0),
-                AckVerb::Nak { delay_ns: None } => (1, 0),
-                AckVerb::Nak {
+                AckKind::Ack => (0, 0),
+                AckKind::Nak { delay_ns: None } => (1, 0),
+                AckKind::Nak {
                     delay_ns: Some(delay),
                 } => (2, delay),
-                AckVerb::Term => (3, 0),
-                AckVerb::Progress => (4, 0),
+                AckKind::Term => (3, 0),
+                AckKind::Progress => (4, 0),
             };
             buf.put(&[verb, 0, 0, 0]);
             buf.put_i64(delay);

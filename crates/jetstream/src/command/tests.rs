@@ -49,7 +49,7 @@ fn publishes_of_one_window_share_a_run_and_others_cut_it() {
                 count,
                 records,
             } => {
-                let payloads = tidelock_record::RecordRef::parse(records.0)
+                let payloads = RecordRef::parse(records.0)
                     .unwrap()
                     .0
                     .payload()
@@ -78,11 +78,11 @@ fn every_command_comes_back() {
     builder.acks(
         consumer,
         1,
-        AckVerb::Nak { delay_ns: Some(-5) },
+        AckKind::Nak { delay_ns: Some(-5) },
         &[(StreamSeq(1), StreamSeq(3))],
         b"",
     );
-    builder.acks(consumer, 2, AckVerb::Term, &[], b"why");
+    builder.acks(consumer, 2, AckKind::Term, &[], b"why");
     builder.consumer_set(SetAction::Update, 10, "c", b"{}");
     builder.consumer_delete("c");
     builder.progress(consumer, 3, StreamSeq(8), DeliverSeq(7));

@@ -24,6 +24,9 @@ pub struct MetaEntry {
 
 impl MetaEntry {
     /// The entry's bytes.
+    ///
+    /// # Panics
+    /// Never: an entry is plain data.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = vec![META_ENTRY_VERSION];
