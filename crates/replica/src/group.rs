@@ -127,6 +127,7 @@ impl Group {
             return Err(StartError::NotMember { me: group.config.me });
         }
         group.node.mut_store().set_applied(applied, u64::MAX);
+        group.node.mut_store().forget_initial();
         group.settle();
         if group.members.is_sole_voter(group.config.me) {
             group.campaign(now);
@@ -482,8 +483,10 @@ impl Group {
         self.guarded((), |group| group.node.report_unreachable(peer.value()));
     }
 
-    /// Drops applied entries up to `upto` from memory. Followers that still need them get a snapshot.
+    /// Drops applied entries up to `upto` from memory, and what else an idle group can do without. Followers that
+    /// still need those entries get a snapshot.
     pub fn compact(&mut self, upto: LogIndex) {
+        self.node.raft.maybe_free_inflight_buffers();
         self.node.mut_store().compact(upto.value());
     }
 }

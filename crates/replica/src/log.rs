@@ -108,7 +108,15 @@ impl GroupLog {
     /// Drops applied entries up to `upto`.
     pub(crate) fn compact(&mut self, upto: u64) {
         while self.base.0 < upto && self.drop_first() {}
+        if self.entries.is_empty() {
+            self.entries = VecDeque::new();
+        }
         self.release_capacity();
+    }
+
+    /// Forgets what only the library's start needed.
+    pub(crate) fn forget_initial(&mut self) {
+        self.initial = RaftState::default();
     }
 
     fn drop_first(&mut self) -> bool {

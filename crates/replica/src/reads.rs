@@ -96,8 +96,8 @@ pub(crate) struct Reads {
     last: u64,
     waiting: Vec<ReadToken>,
     guests: Vec<Guest>,
-    asked: Option<Asked>,
-    round: Option<Round>,
+    asked: Option<Box<Asked>>,
+    round: Option<Box<Round>>,
     results: Vec<ReadResult>,
     frames: Vec<Head>,
     /// A committed (index, term) learned from an answer, which may be ahead of what appends have told.
@@ -182,13 +182,13 @@ impl Reads {
     /// Reads of an open round that nobody else is left to confirm.
     fn finish_round_at_once(&mut self) {
         if let Some(round) = self.round.take() {
-            self.finish(round);
+            self.finish(*round);
         }
     }
 
     fn start_round(&mut self, view: &View<'_>) {
         self.last += 1;
-        self.round = Some(Round {
+        self.round = Some(Box::new(Round {
             number: self.last,
             term: view.term,
             commit: view.commit,
@@ -196,7 +196,7 @@ impl Reads {
             confirmed: vec![view.me],
             tokens: std::mem::take(&mut self.waiting),
             guests: std::mem::take(&mut self.guests),
-        });
+        }));
         self.ask_for_confirmations(view.members);
     }
 
@@ -214,7 +214,7 @@ impl Reads {
     fn advance_follower(&mut self, view: &View<'_>) {
         self.drop_round();
         self.guests.clear();
-        let lost = |asked: &mut Asked| asked.term != view.term || asked.leader != view.leader;
+        let lost = |asked: &mut Box<Asked>| asked.term != view.term || asked.leader != view.leader;
         if let Some(asked) = self.asked.take_if(lost) {
             self.results.extend(asked.tokens.into_iter().map(dropped));
         }
@@ -230,13 +230,13 @@ impl Reads {
             let mut head = Head::new(Kind::ReadAsk, view.leader);
             (head.index, head.log_term, head.commit) = (self.last, self.life.0, self.life.1);
             self.frames.push(head);
-            self.asked = Some(Asked {
+            self.asked = Some(Box::new(Asked {
                 counter: self.last,
                 term: view.term,
                 leader: view.leader,
                 ticks: 0,
                 tokens: std::mem::take(&mut self.waiting),
-            });
+            }));
         }
     }
 
@@ -303,7 +303,7 @@ impl Reads {
 
     fn answered(&mut self, head: &Head) {
         let mine = (head.log_term, head.commit) == self.life;
-        let answers = |asked: &mut Asked| {
+        let answers = |asked: &mut Box<Asked>| {
             let in_term = head.kind == Kind::ReadRefuse || asked.term == head.term;
             mine && asked.counter == head.index && in_term && asked.leader == head.from
         };
@@ -320,7 +320,7 @@ impl Reads {
     }
 
     fn confirmed(&mut self, view: &View<'_>, head: &Head) {
-        let answers = |round: &mut Round| round.number == head.index && round.term == view.term;
+        let answers = |round: &mut Box<Round>| round.number == head.index && round.term == view.term;
         let Some(mut round) = self.round.take_if(answers) else {
             return;
         };
@@ -329,7 +329,7 @@ impl Reads {
             round.confirmed.push(voter);
         }
         if view.members.is_quorum(&round.confirmed) {
-            self.finish(round);
+            self.finish(*round);
         } else {
             self.round = Some(round);
         }

@@ -246,10 +246,10 @@ impl Group {
         self.node.mut_store().restore(metadata.index, metadata.term);
         self.changes.clear();
         self.delivered = metadata.index;
-        self.snapshots.restoring = Some(Restored {
+        self.snapshots.restoring = Some(Box::new(Restored {
             position,
             members: members.clone(),
-        });
+        }));
         let manifest = snapshot.data.clone();
         ready.persist.push(Persist::SnapshotInstalled {
             position,
@@ -321,7 +321,11 @@ impl Group {
         ready.reads = self.reads.take_results();
         ready.send.append(&mut self.outbox);
         ready.persist.append(&mut self.persist);
-        ready.snapshot = std::mem::take(&mut self.snapshots.events);
+        ready.snapshot = self
+            .snapshots
+            .events
+            .take()
+            .map_or_else(SnapshotEvents::default, |events| *events);
         ready.snapshot.needed = self.collect_needed();
         let role = self.present_role();
         if role != self.role {
@@ -391,13 +395,13 @@ impl Group {
     /// Once the record of a snapshot is durable, the snapshot is in force.
     fn finish_restore(&mut self) {
         let persisted = self.node.raft.raft_log.persisted;
-        let durable = |restored: &mut Restored| restored.position.index.value() <= persisted;
+        let durable = |restored: &mut Box<Restored>| restored.position.index.value() <= persisted;
         if let Some(restored) = self.snapshots.restoring.take_if(durable) {
             self.node.advance_apply_to(restored.position.index.value());
             self.members = restored.members.clone();
             self.members_at = restored.position.index.value();
             self.removed = !self.members.contains(self.config.me);
-            self.snapshots.events.restored = Some(restored);
+            self.snapshots.events.get_or_insert_default().restored = Some(*restored);
         }
     }
 

@@ -97,11 +97,12 @@ pub enum InstallError {
 /// The state of transfers, of either side.
 #[derive(Default)]
 pub(crate) struct Snapshots {
-    pub(crate) events: SnapshotEvents,
+    /// Boxed, like the states below: nearly all groups have none of this, and there are many groups.
+    pub(crate) events: Option<Box<SnapshotEvents>>,
     /// As follower: being fetched by the node.
-    staging: Option<Install>,
+    staging: Option<Box<Install>>,
     /// As follower: handed to the write-ahead log, not yet in force.
-    pub(crate) restoring: Option<Restored>,
+    pub(crate) restoring: Option<Box<Restored>>,
     /// As leader: index sent and heartbeat answers without a sign of it, by receiver.
     transfers: BTreeMap<u64, Transfer>,
     /// As leader: told to the node and not yet answered.
@@ -257,8 +258,8 @@ impl Group {
             members,
             manifest: message.get_snapshot().data.clone(),
         };
-        self.snapshots.staging = Some(install.clone());
-        self.snapshots.events.install = Some(install);
+        self.snapshots.staging = Some(Box::new(install.clone()));
+        self.snapshots.events.get_or_insert_default().install = Some(install);
         Ok(())
     }
 
@@ -274,7 +275,7 @@ impl Group {
             .take_if(|install| install.position == position);
         let install = install.ok_or(InstallError::NotStaging)?;
         self.guarded(Err(InstallError::Failed), |group| {
-            group.put_in_log(install);
+            group.put_in_log(*install);
             Ok(())
         })
     }
