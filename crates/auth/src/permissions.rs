@@ -169,12 +169,19 @@ impl Permissions {
     }
 }
 
+/// An entry of a list that is bound to a queue group, or to a pattern of their names.
+#[derive(Clone, Debug)]
+struct Queued {
+    subject: Box<[u8]>,
+    queue: Box<[u8]>,
+}
+
 /// A list of subjects, some of them bound to queue groups.
 #[derive(Clone, Debug, Default)]
 struct SubjectSet {
     literals: HashSet<Box<[u8]>>,
     patterns: Vec<Box<[u8]>>,
-    queued: Vec<(Box<[u8]>, Box<[u8]>)>,
+    queued: Vec<Queued>,
 }
 
 impl SubjectSet {
@@ -219,8 +226,10 @@ impl SubjectSet {
         if !subject::is_valid_filter(queue.as_bytes()) {
             return Err(PermissionsError::Queue(queue.to_owned()));
         }
-        self.queued
-            .push((entry.as_bytes().into(), queue.as_bytes().into()));
+        self.queued.push(Queued {
+            subject: entry.as_bytes().into(),
+            queue: queue.as_bytes().into(),
+        });
         Ok(())
     }
 
@@ -243,10 +252,10 @@ impl SubjectSet {
             let mut covering = self
                 .queued
                 .iter()
-                .filter(|(entry, _)| subject::is_subset(entry, filter))
+                .filter(|entry| subject::is_subset(&entry.subject, filter))
                 .peekable();
             if covering.peek().is_some() {
-                return covering.any(|(_, allowed)| subject::matches(allowed, queue));
+                return covering.any(|entry| subject::matches(&entry.queue, queue));
             }
         }
         self.literals.contains(filter)
@@ -264,9 +273,9 @@ impl SubjectSet {
             return true;
         }
         queue.is_some_and(|queue| {
-            self.queued
-                .iter()
-                .any(|(entry, denied)| subject::matches(entry, filter) && subject::matches(denied, queue))
+            self.queued.iter().any(|entry| {
+                subject::matches(&entry.subject, filter) && subject::matches(&entry.queue, queue)
+            })
         })
     }
 

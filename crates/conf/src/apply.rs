@@ -168,8 +168,11 @@ fn cluster(flags: &Flags, settings: &mut Settings) -> Result<(), String> {
             }
             cluster.host = Some(url.host);
             cluster.port = port;
-            cluster.user = url.user.or(cluster.user.take());
-            cluster.password = url.password.map(Password::new).or(cluster.password.take());
+            cluster.user = url.user.or_else(|| cluster.user.take());
+            cluster.password = url
+                .password
+                .map(Password::new)
+                .or_else(|| cluster.password.take());
         }
     }
     if let Some(routes) = flags.text(Flag::Routes).filter(|routes| !routes.is_empty()) {

@@ -110,10 +110,12 @@ fn check(settings: &Settings) -> Result<(), String> {
     if cluster.user.is_none() && cluster.password.is_some() {
         return Err("cluster password requires a cluster user".to_owned());
     }
-    if let Some(auth) = &settings.auth {
-        if auth.user.is_none() && auth.password.is_some() {
-            return Err("a password needs a user".to_owned());
-        }
+    if settings
+        .auth
+        .as_ref()
+        .is_some_and(|auth| auth.user.is_none() && auth.password.is_some())
+    {
+        return Err("a password needs a user".to_owned());
     }
     if settings.jetstream.enabled && cluster.port.is_some() {
         if settings.server_name.is_none() {

@@ -291,7 +291,7 @@ impl Parser<'_, '_> {
 
     fn included(&mut self, path: &str) -> Result<Map, SyntaxError> {
         let full = beside(self.scan.file(), path);
-        let cycle = self.shared.files.iter().any(|known| *known == full);
+        let cycle = self.shared.files.contains(&full);
         if cycle || self.shared.files.len() >= NESTING_MAX {
             return Err(SyntaxError(format!("include cycle for '{full}'")));
         }

@@ -197,7 +197,10 @@ impl<'a> Scanner<'a> {
                 Ok(plain(value))
             }
             Some(b'(') => self.block(),
-            Some(b'\n') => Err(self.error("Expected value but found new line")),
+            Some(b'\n') => {
+                self.bump();
+                Err(self.error("Expected value but found new line"))
+            }
             Some(b'.') => Err(self.error("Floats must start with a digit")),
             Some(b'-') => self.negative(),
             Some(b'0'..=b'9') => self.number(),
@@ -339,7 +342,8 @@ impl<'a> Scanner<'a> {
         let start = self.at;
         self.bump();
         if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            return Err(self.error_but_got("Expected a digit"));
+            let shown = self.next_shown();
+            return Err(self.error(&format!("Expected a digit but got {shown}.")));
         }
         self.take_until(|byte| !byte.is_ascii_digit());
         let digits = text(self.source.get(start..self.at).unwrap_or_default());

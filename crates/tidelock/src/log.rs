@@ -9,10 +9,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use jiff::Zoned;
+use jiff::ZonedDateTime;
 use jiff::tz::TimeZone;
 use tidelock_conf::LogOptions;
 use tracing::field::{Field, Visit};
@@ -60,14 +59,6 @@ pub(crate) fn reopen() -> bool {
     }
 }
 
-/// Takes over which levels are logged; the file stays as it is.
-pub(crate) fn set_levels(options: &LogOptions) {
-    if let Some(logger) = LOGGER.get() {
-        logger.levels.set(options);
-        tracing::callsite::rebuild_interest_cache();
-    }
-}
-
 /// The subscriber that is registered; the logger itself lives in [`LOGGER`].
 struct Forward;
 
@@ -104,30 +95,25 @@ impl Subscriber for Forward {
 }
 
 /// Debug and trace lines are asked for one by one; the others are always written.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Levels {
-    debug: AtomicBool,
-    trace: AtomicBool,
+    debug: bool,
+    trace: bool,
 }
 
 impl Levels {
-    fn set(&self, options: &LogOptions) {
-        self.debug.store(options.debug, Ordering::Relaxed);
-        self.trace.store(options.trace, Ordering::Relaxed);
-    }
-
-    fn contain(&self, level: Level) -> bool {
+    const fn contain(self, level: Level) -> bool {
         match level {
-            Level::TRACE => self.trace.load(Ordering::Relaxed),
-            Level::DEBUG => self.debug.load(Ordering::Relaxed),
+            Level::TRACE => self.trace,
+            Level::DEBUG => self.debug,
             _ => true,
         }
     }
 
-    fn most_verbose(&self) -> LevelFilter {
-        if self.trace.load(Ordering::Relaxed) {
+    const fn most_verbose(self) -> LevelFilter {
+        if self.trace {
             LevelFilter::TRACE
-        } else if self.debug.load(Ordering::Relaxed) {
+        } else if self.debug {
             LevelFilter::DEBUG
         } else {
             LevelFilter::INFO
@@ -143,8 +129,10 @@ struct Logger {
 
 impl Logger {
     fn new(options: &LogOptions) -> anyhow::Result<Self> {
-        let levels = Levels::default();
-        levels.set(options);
+        let levels = Levels {
+            debug: options.debug,
+            trace: options.trace,
+        };
         let sink = match &options.file {
             Some(path) => Sink::File(LogFile::open(path.into(), options.size_limit, options.max_files)?),
             None => Sink::Stderr,
@@ -234,10 +222,10 @@ impl Form {
         line
     }
 
-    fn now(&self) -> Option<Zoned> {
+    fn now(&self) -> Option<ZonedDateTime> {
         self.zone
             .as_ref()
-            .map(|zone| jiff::Timestamp::now().to_zoned(zone.clone()))
+            .map(|zone| jiff::Timestamp::now().to_zoned_datetime(zone.clone()))
     }
 }
 
@@ -316,7 +304,7 @@ impl LogFile {
     /// Moves the file to `<name>.YYYY.MM.DD.hh.mm.ss.nnnnnnnnn` and begins another.
     fn rotate(&mut self, form: &Form) -> io::Result<()> {
         let zone = form.zone.clone().unwrap_or_else(TimeZone::system);
-        let now = jiff::Timestamp::now().to_zoned(zone);
+        let now = jiff::Timestamp::now().to_zoned_datetime(zone);
         let backup = backup_name(&self.path, &now.strftime("%Y.%m.%d.%H.%M.%S.%9f").to_string());
         std::fs::rename(&self.path, &backup)?;
         self.reopen()?;

@@ -36,7 +36,7 @@ pub(super) fn cluster(cluster: &mut ClusterSettings, entry: &Entry, reader: &mut
         if !addresses(cluster, &key, entry, reader) && !behaviour(cluster, &key, entry, reader) {
             match key.as_str() {
                 "tls" | "permissions" | "accounts" => reader.unsupported(entry),
-                "compression" => compression(entry, reader),
+                "compression" => compression(&entry.node, reader),
                 _ => reader.unknown(entry),
             }
         }
@@ -54,7 +54,7 @@ fn addresses(cluster: &mut ClusterSettings, key: &str, entry: &Entry, reader: &m
         }
         "listen" => {
             let (host, port) = reader.listen(node);
-            cluster.host = host.or(cluster.host.take());
+            cluster.host = host.or_else(|| cluster.host.take());
             cluster.port = port.or(cluster.port);
         }
         "host" | "net" => cluster.host = reader.text_if_any(node),
@@ -145,13 +145,24 @@ pub(crate) fn route(url: &str) -> Result<RouteUrl, String> {
     Ok(RouteUrl { address, credentials })
 }
 
-fn compression(entry: &Entry, reader: &mut Reader) {
-    let mode = match &entry.node.value {
+/// A mode, or a map with a mode and thresholds, which only a mode that is not there would look at.
+fn compression(node: &Node, reader: &mut Reader) {
+    let mode = match &node.value {
         Value::Bool(on) => on.to_string(),
         Value::Text(mode) => mode.to_ascii_lowercase(),
+        Value::Map(map) => {
+            for entry in map.entries() {
+                match entry.key.to_ascii_lowercase().as_str() {
+                    "mode" if !matches!(entry.node.value, Value::Map(_)) => compression(&entry.node, reader),
+                    "rtt_thresholds" | "thresholds" | "rtts" | "rtt" => _ = reader.array(&entry.node),
+                    _ => reader.unknown(entry),
+                }
+            }
+            return;
+        }
         other => {
             reader.problem(
-                &entry.node.at,
+                &node.at,
                 format!("expected a compression mode, got {}", other.kind()),
             );
             return;
@@ -159,8 +170,8 @@ fn compression(entry: &Entry, reader: &mut Reader) {
     };
     if COMPRESSED.contains(&mode.as_str()) {
         let reason = format!("compression {mode:?} is not supported by this version of Tidelock yet");
-        reader.problem(&entry.node.at, reason);
+        reader.problem(&node.at, reason);
     } else if !UNCOMPRESSED.contains(&mode.as_str()) {
-        reader.problem(&entry.node.at, format!("unsupported compression mode {mode:?}"));
+        reader.problem(&node.at, format!("unsupported compression mode {mode:?}"));
     }
 }

@@ -81,7 +81,7 @@ fn network(settings: &mut Settings, key: &str, entry: &Entry, reader: &mut Reade
     match key {
         "listen" => {
             let (host, port) = reader.listen(node);
-            settings.host = host.or(settings.host.take());
+            settings.host = host.or_else(|| settings.host.take());
             settings.port = port.or(settings.port);
         }
         "host" | "net" => settings.host = reader.text_if_any(node),
@@ -107,7 +107,7 @@ fn network(settings: &mut Settings, key: &str, entry: &Entry, reader: &mut Reade
         "server_metadata" => settings.server_metadata = reader.text_map(node),
         "http" => {
             let (host, port) = reader.listen(node);
-            settings.http_host = host.or(settings.http_host.take());
+            settings.http_host = host.or_else(|| settings.http_host.take());
             settings.http_port = port.or(settings.http_port);
         }
         "http_port" | "monitor_port" => settings.http_port = reader.port(node),
