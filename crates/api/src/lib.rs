@@ -10,14 +10,14 @@
 //! a field that may be absent is an `Option` or is left out when it is zero.
 
 mod account;
-//ADV
+pub mod advisory;
 mod cluster;
 mod consumer;
 mod enums;
-//EV
+pub mod event;
 mod json;
 mod message;
-//MON
+pub mod monitor;
 mod pub_ack;
 mod request;
 mod response;

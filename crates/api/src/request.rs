@@ -278,28 +278,50 @@ decodable!(PullRequest as "JSApiConsumerGetNextRequest" {
 });
 
 impl PullRequest {
-    /// Reads the body of `CONSUMER.MSG.NEXT`: JSON, a number of messages, or nothing. Nothing, and a batch that is not
-    /// positive, mean one message.
+    /// Reads the body of `CONSUMER.MSG.NEXT`: JSON, a number of messages, or nothing. A batch that is not positive
+    /// and a text that is no number mean one message, as on nats-server.
     ///
     /// # Errors
-    /// The body is neither. nats-server answers this with `400 Bad Request`.
+    /// The body starts with `{` and can not be decoded; answered with `400 Bad Request - <error>`.
     pub fn from_body(body: &[u8]) -> Result<Self, DecodeError> {
         let text = body.trim_ascii();
-        let mut request = match text.first() {
-            None => Self::default(),
-            Some(b'{') => crate::decode_lenient(body)?,
-            Some(_) => {
-                let batch = std::str::from_utf8(text)
-                    .ok()
-                    .and_then(|digits| digits.parse().ok())
-                    .ok_or_else(|| DecodeError::new("invalid number of messages".to_owned()))?;
-                Self {
-                    batch,
-                    ..Self::default()
-                }
+        let mut request = if text.starts_with(b"{") {
+            crate::decode_lenient(text)?
+        } else {
+            let number = std::str::from_utf8(text)
+                .ok()
+                .and_then(|digits| digits.parse().ok());
+            Self {
+                batch: number.unwrap_or(1),
+                ..Self::default()
             }
         };
         request.batch = request.batch.max(1);
         Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_request_is_a_number_or_json_or_nothing() {
+        let batch = |body: &str| PullRequest::from_body(body.as_bytes()).unwrap().batch;
+        assert_eq!(batch(""), 1);
+        assert_eq!(batch(" 2"), 2);
+        assert_eq!(batch("0"), 1);
+        assert_eq!(batch("-3"), 1);
+        assert_eq!(batch("many"), 1);
+        assert_eq!(batch("{}"), 1);
+        assert_eq!(batch("{\"batch\":7,\"unknown\":1}"), 7);
+        assert_eq!(
+            PullRequest::from_body(b"{bad").unwrap_err().to_string(),
+            "invalid character 'b' looking for beginning of object key string"
+        );
+        assert_eq!(
+            PullRequest::from_body(b"{").unwrap_err().to_string(),
+            "unexpected end of JSON input"
+        );
     }
 }

@@ -378,3 +378,7 @@ pub struct Initiated {
     /// True.
     pub initiated: bool,
 }
+
+#[cfg(test)]
+#[path = "response_tests.rs"]
+mod tests;

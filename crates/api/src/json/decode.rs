@@ -1,7 +1,7 @@
 //! Decoding of requests with the refusals that nats-server gives (API error 10025).
 
 use super::reader::{DecodeError, Kind, Reader};
-use super::scan::scan_value;
+use super::scan::{SyntaxError, scan_value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tidelock_base::{ApiError, ApiErrorCode};
@@ -46,13 +46,13 @@ pub fn decode_optional<T: Decode>(body: &[u8], strict: bool) -> Result<T, ApiErr
 }
 
 /// Decodes one value and ignores unknown fields: the bodies of `CONSUMER.MSG.NEXT`, `CONSUMER.RESET`,
-/// `CONSUMER.UNPIN` and `DIRECT.GET`.
+/// `CONSUMER.UNPIN`, `DIRECT.GET` and of requests to the system account.
 ///
 /// # Errors
 /// The body is empty, is no JSON, holds more than one value, or a value of the wrong type.
 pub fn decode_lenient<T: Decode>(body: &[u8]) -> Result<T, DecodeError> {
     let mut value = T::default();
-    let syntax = |e: super::scan::SyntaxError| DecodeError::new(e.to_string());
+    let syntax = |e: SyntaxError| DecodeError::new(e.without_offset());
     let end = scan_value(body, 0)
         .map_err(syntax)?
         .ok_or_else(|| DecodeError::new("unexpected end of JSON input".to_owned()))?;
@@ -248,3 +248,7 @@ impl<T: Decode> Decode for BTreeMap<String, T> {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

@@ -99,3 +99,7 @@ impl<F: Formatter> Formatter for GoFormatter<F> {
         self.0.end_object_value(writer)
     }
 }
+
+#[cfg(test)]
+#[path = "encode_tests.rs"]
+mod tests;

@@ -182,8 +182,9 @@ impl<'a> Reader<'a> {
             self.next_byte();
             self.pos += 1;
             self.path.push(Step::Key(key.clone().into_owned()));
-            member(self, &key)?;
+            let result = member(self, &key);
             self.path.pop();
+            result?;
             if self.next_byte() == b',' {
                 self.pos += 1;
             }
@@ -208,8 +209,9 @@ impl<'a> Reader<'a> {
         let mut index = 0;
         while !matches!(self.next_byte(), b']' | 0) {
             self.path.push(Step::Index(index));
-            element(self)?;
+            let result = element(self);
             self.path.pop();
+            result?;
             index += 1;
             if self.next_byte() == b',' {
                 self.pos += 1;

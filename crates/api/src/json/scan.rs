@@ -22,6 +22,16 @@ pub(super) enum SyntaxError {
     },
 }
 
+impl SyntaxError {
+    /// The text where nats-server gives no offset: outside of the API's request bodies.
+    pub(super) fn without_offset(self) -> String {
+        match self {
+            Self::Eof => "unexpected end of JSON input".to_owned(),
+            Self::At { text, .. } => text,
+        }
+    }
+}
+
 /// Scans the value that starts at `start` (white space before it is allowed) and returns where it ends; `None` if
 /// there is nothing but white space.
 pub(super) fn scan_value(bytes: &[u8], start: usize) -> Result<Option<usize>, SyntaxError> {
@@ -107,7 +117,7 @@ impl Scan<'_> {
     fn enter(&mut self, open: &mut Vec<Open>, kind: Open) -> Result<(), SyntaxError> {
         self.pos += 1;
         if open.len() >= DEPTH_MAX {
-            return Err(self.error(self.pos, "exceeded max depth".to_owned()));
+            return Err(error(self.pos, "exceeded max depth".to_owned()));
         }
         open.push(kind);
         Ok(())
@@ -256,7 +266,7 @@ impl Scan<'_> {
             "invalid escape sequence `{}` in string",
             String::from_utf8_lossy(escape)
         );
-        Err(self.error(self.pos + length, text))
+        Err(error(self.pos + length, text))
     }
 
     /// `invalid character 'c' <context>` for what stands at the position.
@@ -265,17 +275,19 @@ impl Scan<'_> {
         let Some(first) = rest.first() else {
             return SyntaxError::Eof;
         };
-        let character = match first_char(rest) {
-            Some(c) => char_text(c),
-            None => format!("'\\x{first:02x}'"),
+        let (character, length) = match first_char(rest) {
+            Some(c) => (char_text(c), c.len_utf8()),
+            None => (format!("'\\x{first:02x}'"), 1),
         };
-        self.error(self.pos + 1, format!("invalid character {character} {context}"))
+        error(
+            self.pos + length,
+            format!("invalid character {character} {context}"),
+        )
     }
+}
 
-    #[expect(clippy::unused_self, reason = "reads as the other constructors of errors do")]
-    fn error(&self, offset: usize, text: String) -> SyntaxError {
-        SyntaxError::At { text, offset }
-    }
+const fn error(offset: usize, text: String) -> SyntaxError {
+    SyntaxError::At { text, offset }
 }
 
 /// The character at the start of `bytes`, if it is valid UTF-8.
