@@ -125,7 +125,7 @@ const SYNTAX: &[(&str, &str)] = &[
 
 #[test]
 fn syntax_errors_have_the_texts_and_offsets_of_go() {
-    for (body, text) in SYNTAX {
+    for &(body, text) in SYNTAX {
         assert_eq!(stream(body), text, "{body}");
     }
     assert_eq!(
@@ -283,7 +283,7 @@ const TYPES: &[(&str, &str)] = &[
 
 #[test]
 fn a_value_of_the_wrong_type_is_named_by_its_field() {
-    for (body, text) in TYPES {
+    for &(body, text) in TYPES {
         assert_eq!(stream(body), format!("json: cannot unmarshal {text}"), "{body}");
     }
     assert_eq!(
