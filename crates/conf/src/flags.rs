@@ -176,8 +176,7 @@ pub const FLAGS: &[FlagGroup] = &[
                 Flag::Signal,
                 &["sl", "signal"],
                 "signal[=pid]",
-                "Signal a running server: ldm, stop, quit, term, reopen or reload; the pid may be a number, \
-                 a number's start with *, or the path of a pid file",
+                "Signal a server: ldm, stop, quit, term, reopen or reload",
             ),
             text(
                 Flag::ClientAdvertise,

@@ -407,11 +407,10 @@ mod tests {
 
     #[test]
     fn trace_does_not_turn_debug_on() {
-        let levels = Levels::default();
-        levels.set(&LogOptions {
+        let levels = Levels {
+            debug: false,
             trace: true,
-            ..LogOptions::default()
-        });
+        };
         assert!(levels.contain(Level::TRACE));
         assert!(!levels.contain(Level::DEBUG));
         assert!(levels.contain(Level::INFO));
