@@ -95,7 +95,7 @@ fn start(flags: &Flags) -> Result<ExitCode, String> {
         complain(&warning.to_string());
     }
     log::start(&options.log).map_err(|error| format!("{error:#}"))?;
-    match serve(flags, options) {
+    match serve(options) {
         Ok(code) => Ok(code),
         Err(error) => {
             tracing::error!(target: log::FATAL, "{error:#}");
@@ -112,9 +112,11 @@ fn fatal(text: &str) -> Result<ExitCode, String> {
 }
 
 /// Hands over to the server; the exit code is its own.
-fn serve(flags: &Flags, options: Options) -> anyhow::Result<ExitCode> {
-    let _ = (flags, options, log::reopen, log::set_levels);
-    anyhow::bail!("this build has no server yet")
+fn serve(options: Options) -> anyhow::Result<ExitCode> {
+    let hooks = tidelock_server::Hooks {
+        reopen_log: Box::new(log::reopen),
+    };
+    tidelock_server::run(options, &hooks).map(|code| ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
 fn complain(text: &str) {
