@@ -343,7 +343,15 @@ impl Store {
     }
 }
 
-/// Whether more than half of the file is dead.
-const fn is_sparse(block: &Block) -> bool {
+/// Whether more than half of the file is dead, and more than half of what lies behind the first live message too: a
+/// block that is consumed from its front will soon be gone as a whole, and is not worth a copy.
+fn is_sparse(block: &Block) -> bool {
+    let Some(first) = block.first_live() else {
+        return false;
+    };
+    // Messages written behind the first live one, estimated from the sequences.
+    let span = |from: u64| u128::from(block.info.last_seq - from) + 1;
+    let written = u128::from(block.info.count) * span(first);
     block.dead_data() * 2 > block.info.data_len
+        && u128::from(block.live.len()) * 2 * span(block.info.first_seq) < written
 }

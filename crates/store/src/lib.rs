@@ -34,6 +34,6 @@ pub use purge::{Purge, PurgeStep};
 pub use query::{Subjects, TooMany};
 pub use store::Store;
 pub use types::{
-    BlockFile, DamagedMessage, Lookup, Need, Outline, RemoveError, Removed, StoreConfig, StoreError,
-    StoreEvent, StoreKind, StoreState, Stored, SubjectState, Trimmed, Unanswered,
+    BlockFile, Lookup, Need, Outline, RemoveError, Removed, StoreConfig, StoreError, StoreEvent, StoreKind,
+    StoreState, Stored, SubjectState, Trimmed, Unanswered,
 };

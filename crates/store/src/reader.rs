@@ -6,7 +6,7 @@
 use crate::block::{Block, BlockIndex, BlockInfo, FRAME_HEAD_BYTES, Frame, Row, rebuild};
 use crate::codec::index as to_index;
 use crate::store::Store;
-use crate::types::{DamagedMessage, Need, StoreEvent};
+use crate::types::{Need, StoreEvent};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidelock_base::StreamSeq;
@@ -360,14 +360,36 @@ impl Store {
 
     /// Messages that are known to be unreadable. They count in every total until they are removed, or the replica is
     /// rebuilt from another one.
-    pub fn damaged(&self) -> impl Iterator<Item = DamagedMessage> {
+    pub fn damaged(&self) -> impl Iterator<Item = StreamSeq> {
         self.blocks.values().flat_map(|block| {
             let live = block.live.iter();
             live.filter(|rel| block.broken || block.damaged.contains(rel))
-                .map(|rel| DamagedMessage {
-                    seq: StreamSeq(block.seq(rel)),
-                })
+                .map(|rel| StreamSeq(block.seq(rel)))
         })
+    }
+
+    /// Memory that indexes and records read from blocks take, in bytes: what [`Store::shed`] can free.
+    #[must_use]
+    pub const fn cached_bytes(&self) -> u64 {
+        self.reads.index_bytes + self.reads.chunk_bytes
+    }
+
+    /// Frees what can be read again, but for the index of the first block: for a node that is short of memory.
+    pub fn shed(&mut self) {
+        self.reads.chunks.clear();
+        self.reads.chunk_bytes = 0;
+        let first = self.blocks.first_key_value().map(|(&key, _)| key);
+        for key in std::mem::take(&mut self.reads.indexes) {
+            let is_read = self.reads.is_reading(|read| read.block().0 == key);
+            let Some(block) = self.blocks.get_mut(&key) else {
+                continue;
+            };
+            if Some(key) == first || is_read {
+                self.reads.indexes.push_back(key);
+            } else if let Some(index) = block.index.take() {
+                self.reads.index_bytes -= index.memory();
+            }
+        }
     }
 }
 

@@ -234,13 +234,6 @@ pub enum StoreEvent {
     WriteFailed(IoError),
 }
 
-/// A message that cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DamagedMessage {
-    /// Its sequence.
-    pub seq: StreamSeq,
-}
-
 /// A block file, for a snapshot's manifest. The file never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockFile {

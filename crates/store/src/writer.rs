@@ -105,7 +105,8 @@ impl Store {
                 .is_none_or(|msg| msg.seq > self.writer.flush_to)
     }
 
-    /// Bytes of records in memory that are not durable in blocks.
+    /// Bytes of records in memory that are not durable in blocks. They grow beyond `tail_bytes` and `block_bytes`
+    /// together only while the disk is slow or failing; whoever admits messages must watch that.
     #[must_use]
     pub const fn tail_bytes(&self) -> u64 {
         self.tail.bytes()

@@ -257,27 +257,9 @@ impl Rig {
             }
             Change::Remove(place) => {
                 let seq = place.index(usize::try_from(model.last_seq).unwrap() + 1) as u64;
-                self.apply(&Change::RemoveSeq(seq), model);
+                self.remove(model, seq);
             }
-            Change::RemoveSeq(seq) => {
-                let seq = *seq;
-                let removed = self.change(|store| store.remove(StreamSeq(seq)));
-                let gone = model.messages.remove(&seq);
-                assert_eq!(removed.is_some(), gone.is_some(), "{seq}");
-                if let (Some(removed), Some(gone)) = (removed, gone) {
-                    let left = model
-                        .messages
-                        .values()
-                        .filter(|m| m.subject == gone.subject)
-                        .count() as u64;
-                    let bytes = kind.message_bytes(&RecordRef::parse(&gone.record).unwrap().0);
-                    assert_eq!((removed.seq, removed.bytes), (StreamSeq(seq), bytes));
-                    assert_eq!(
-                        (&*removed.subject, removed.subject_left),
-                        (gone.subject.as_bytes(), left)
-                    );
-                }
-            }
+            Change::RemoveSeq(seq) => self.remove(model, *seq),
             Change::RemoveOldestOf(subject) => {
                 let subject = SUBJECTS[*subject];
                 let trimmed = self.change(|store| store.remove_oldest_of(subject.as_bytes()));
@@ -296,24 +278,48 @@ impl Rig {
                 budget,
             } => {
                 let below = below.map(|back| model.last_seq.saturating_sub(back));
-                let mut purge = Purge::new(filters(*filter), below.map(StreamSeq), *keep);
-                while self.change(|store| store.purge(&mut purge, *budget)) == Some(PurgeStep::More) {}
-                let all = model
-                    .messages
-                    .iter()
-                    .filter(|(_, m)| wanted(*filter, m.subject))
-                    .map(|(seq, _)| *seq);
-                let all: Vec<u64> = all.collect();
-                let doomed = &all[..all.len().saturating_sub(usize::try_from(*keep).unwrap())];
-                let doomed: BTreeSet<u64> = doomed
-                    .iter()
-                    .copied()
-                    .filter(|seq| below.is_none_or(|below| *seq < below))
-                    .collect();
-                model.messages.retain(|seq, _| !doomed.contains(seq));
-                assert_eq!(purge.purged(), doomed.len() as u64, "{change:?}");
+                self.purge(model, *filter, below, *keep, *budget);
             }
         }
+    }
+
+    fn remove(&mut self, model: &mut Model, seq: u64) {
+        let kind = self.store.config().kind;
+        let removed = self.change(|store| store.remove(StreamSeq(seq)));
+        let gone = model.messages.remove(&seq);
+        assert_eq!(removed.is_some(), gone.is_some(), "{seq}");
+        if let (Some(removed), Some(gone)) = (removed, gone) {
+            let left = model
+                .messages
+                .values()
+                .filter(|m| m.subject == gone.subject)
+                .count() as u64;
+            let bytes = kind.message_bytes(&RecordRef::parse(&gone.record).unwrap().0);
+            assert_eq!((removed.seq, removed.bytes), (StreamSeq(seq), bytes));
+            assert_eq!(
+                (&*removed.subject, removed.subject_left),
+                (gone.subject.as_bytes(), left)
+            );
+        }
+    }
+
+    fn purge(&mut self, model: &mut Model, filter: usize, below: Option<u64>, keep: u64, budget: u32) {
+        let mut purge = Purge::new(filters(filter), below.map(StreamSeq), keep);
+        while self.change(|store| store.purge(&mut purge, budget)) == Some(PurgeStep::More) {}
+        let all = model
+            .messages
+            .iter()
+            .filter(|(_, m)| wanted(filter, m.subject))
+            .map(|(seq, _)| *seq);
+        let all: Vec<u64> = all.collect();
+        let old = &all[..all.len().saturating_sub(usize::try_from(keep).unwrap())];
+        let doomed = old
+            .iter()
+            .copied()
+            .filter(|seq| below.is_none_or(|below| *seq < below));
+        let doomed: BTreeSet<u64> = doomed.collect();
+        model.messages.retain(|seq, _| !doomed.contains(seq));
+        assert_eq!(purge.purged(), doomed.len() as u64, "{filter} {below:?} {keep}");
     }
 
     fn logged(&mut self, change: Change) {
@@ -388,7 +394,7 @@ impl Rig {
         let saved: Vec<&[u8]> = self.saved.iter().map(Vec::as_slice).collect();
         let config = self.store.config().clone();
         self.store = Store::restore(config, &saved, &self.disk, OnLoss::Refuse).unwrap();
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             self.store.remove_orphans();
         }
         let mut model = self.saved_model.clone();
@@ -402,7 +408,6 @@ impl Rig {
     fn check(&mut self) {
         let model = self.model.clone();
         self.check_totals(&model);
-        let seqs: Vec<u64> = model.messages.keys().copied().collect();
         for seq in 0..=model.last_seq + 1 {
             let expected = model.messages.get(&seq).map(|m| (m.ts, m.record.clone()));
             assert_eq!(self.get(seq), expected, "get {seq}");
@@ -414,51 +419,7 @@ impl Rig {
                 .map(|m| (m.ts, Bytes::from(m.subject), m.record.len() as u64));
             assert_eq!(outline, expected, "outline {seq}");
         }
-        for number in 0..FILTERS.len() {
-            let set = filters(number);
-            let matching: Vec<u64> = seqs
-                .iter()
-                .copied()
-                .filter(|s| wanted(number, model.messages[s].subject))
-                .collect();
-            let newest = matching.last().copied().map(StreamSeq);
-            assert_eq!(self.store.last_matching(&set), newest, "{:?}", FILTERS[number]);
-            for from in (0..=model.last_seq + 1).step_by(3) {
-                let place = matching.partition_point(|seq| *seq < from);
-                let next = self.answer(|store| store.next_matching(StreamSeq(from), &set));
-                assert_eq!(
-                    next.map(StreamSeq::value),
-                    matching.get(place).copied(),
-                    "{from} {:?}",
-                    FILTERS[number]
-                );
-                let count = self.store.count_matching(StreamSeq(from), &set);
-                assert_eq!(
-                    count,
-                    (matching.len() - place) as u64,
-                    "{from} {:?}",
-                    FILTERS[number]
-                );
-            }
-            let (from, upto) = (StreamSeq(model.last_seq / 4), StreamSeq(model.last_seq / 2));
-            let mut newest = BTreeMap::new();
-            for seq in matching.iter().filter(|seq| **seq <= upto.value()) {
-                newest.insert(model.messages[seq].subject, *seq);
-            }
-            let mut newest: Vec<StreamSeq> = newest
-                .into_values()
-                .map(StreamSeq)
-                .filter(|seq| *seq >= from)
-                .collect();
-            newest.sort_unstable();
-            assert_eq!(
-                self.store.multi_last(&set, from, upto, newest.len()),
-                Ok(newest.clone())
-            );
-            if !newest.is_empty() {
-                assert!(self.store.multi_last(&set, from, upto, newest.len() - 1).is_err());
-            }
-        }
+        (0..FILTERS.len()).for_each(|number| self.check_filter(&model, number));
         for ts in 0..=model.last_ts + 1 {
             let found = model
                 .messages
@@ -470,6 +431,53 @@ impl Rig {
                 StreamSeq(found),
                 "time {ts}"
             );
+        }
+    }
+
+    fn check_filter(&mut self, model: &Model, number: usize) {
+        let set = filters(number);
+        let matching: Vec<u64> = model
+            .messages
+            .keys()
+            .copied()
+            .filter(|s| wanted(number, model.messages[s].subject))
+            .collect();
+        let newest = matching.last().copied().map(StreamSeq);
+        assert_eq!(self.store.last_matching(&set), newest, "{:?}", FILTERS[number]);
+        for from in (0..=model.last_seq + 1).step_by(3) {
+            let place = matching.partition_point(|seq| *seq < from);
+            let next = self.answer(|store| store.next_matching(StreamSeq(from), &set));
+            assert_eq!(
+                next.map(StreamSeq::value),
+                matching.get(place).copied(),
+                "{from} {:?}",
+                FILTERS[number]
+            );
+            let count = self.store.count_matching(StreamSeq(from), &set);
+            assert_eq!(
+                count,
+                (matching.len() - place) as u64,
+                "{from} {:?}",
+                FILTERS[number]
+            );
+        }
+        let (from, upto) = (StreamSeq(model.last_seq / 4), StreamSeq(model.last_seq / 2));
+        let mut newest = BTreeMap::new();
+        for seq in matching.iter().filter(|seq| **seq <= upto.value()) {
+            newest.insert(model.messages[seq].subject, *seq);
+        }
+        let mut newest: Vec<StreamSeq> = newest
+            .into_values()
+            .map(StreamSeq)
+            .filter(|seq| *seq >= from)
+            .collect();
+        newest.sort_unstable();
+        assert_eq!(
+            self.store.multi_last(&set, from, upto, newest.len()),
+            Ok(newest.clone())
+        );
+        if !newest.is_empty() {
+            assert!(self.store.multi_last(&set, from, upto, newest.len() - 1).is_err());
         }
     }
 
