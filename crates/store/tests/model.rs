@@ -71,7 +71,9 @@ enum Op {
     Trim(usize),
     Io,
     Flush,
+    /// Makes a checkpoint; it becomes durable later.
     Checkpoint(CheckpointKind),
+    Durable,
     Crash(u64),
 }
 
@@ -97,6 +99,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Flush),
         1 => Just(Op::Checkpoint(CheckpointKind::Full)),
         2 => Just(Op::Checkpoint(CheckpointKind::Delta)),
+        2 => Just(Op::Durable),
         1 => any::<u64>().prop_map(Op::Crash),
     ]
 }
@@ -139,6 +142,16 @@ struct Rig {
     saved: Vec<Vec<u8>>,
     saved_model: Model,
     log: Vec<Change>,
+    pending: Option<Pending>,
+}
+
+/// A checkpoint that is not durable yet, the state it holds, and how much of the log it makes superfluous.
+struct Pending {
+    kind: CheckpointKind,
+    number: u64,
+    bytes: Vec<u8>,
+    model: Model,
+    logged: usize,
 }
 
 impl Rig {
@@ -150,6 +163,7 @@ impl Rig {
             saved: Vec::new(),
             saved_model: Model::default(),
             log: Vec::new(),
+            pending: None,
         }
     }
 
@@ -364,11 +378,14 @@ impl Rig {
                 assert!(self.store.is_flushed());
             }
             Op::Checkpoint(kind) => self.checkpoint(kind),
+            Op::Durable => self.durable(),
             Op::Crash(seed) => self.crash(seed),
         }
     }
 
     fn checkpoint(&mut self, kind: CheckpointKind) {
+        // A delta needs the one before it.
+        self.durable();
         let kind = if self.saved.is_empty() {
             CheckpointKind::Full
         } else {
@@ -376,17 +393,31 @@ impl Rig {
         };
         let mut bytes = Vec::new();
         let number = self.store.encode_checkpoint(kind, &mut bytes);
-        if kind == CheckpointKind::Full {
+        self.pending = Some(Pending {
+            kind,
+            number,
+            bytes,
+            model: self.model.clone(),
+            logged: self.log.len(),
+        });
+    }
+
+    fn durable(&mut self) {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        if pending.kind == CheckpointKind::Full {
             self.saved.clear();
         }
-        self.saved.push(bytes);
-        self.store.checkpoint_durable(number);
-        self.saved_model = self.model.clone();
-        self.log.clear();
+        self.saved.push(pending.bytes);
+        self.store.checkpoint_durable(pending.number);
+        self.saved_model = pending.model;
+        self.log.drain(..pending.logged);
     }
 
     /// Loses what was not durable, restores, and replays the log.
     fn crash(&mut self, seed: u64) {
+        self.pending = None;
         if self.saved.is_empty() {
             return;
         }
@@ -546,7 +577,7 @@ impl Rig {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn a_file_store_is_a_sorted_map(ops in prop::collection::vec(op(), 1..120)) {
@@ -558,6 +589,7 @@ proptest! {
         rig.settle();
         rig.check();
         rig.checkpoint(CheckpointKind::Delta);
+        rig.durable();
         rig.crash(1);
         rig.check();
     }
