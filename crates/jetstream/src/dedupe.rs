@@ -173,7 +173,11 @@ impl Dedupe {
     /// Shape: window i64 | number of the oldest id kept u64 | number of the first id that follows u64 | count u32
     /// | (id u128 | seq u64 | time i64) x count.
     pub(crate) fn encode(&mut self, is_delta: bool, out: &mut Vec<u8>) {
-        let first = if is_delta { self.saved.max(self.front) } else { self.front };
+        let first = if is_delta {
+            self.saved.max(self.front)
+        } else {
+            self.front
+        };
         let skipped = usize::try_from(first - self.front).unwrap_or(usize::MAX);
         let new = self.queue.iter().skip(skipped);
         out.put_i64(self.window_ns);

@@ -19,3 +19,11 @@ pub mod stream;
 pub mod window;
 
 pub use codec::Malformed;
+
+/// Entry of the fuzz target: nothing that is read from a log, a peer or a disk may panic, whatever its bytes are.
+pub fn fuzz(data: &[u8]) {
+    let _ = command::check_records(data);
+    drop(meta::MetaEntry::decode(data));
+    drop(meta::Meta::restore(data));
+    stream::fuzz_restore(data);
+}

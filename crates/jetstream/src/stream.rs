@@ -45,6 +45,7 @@ mod ttl;
 mod update;
 
 pub use checkpoint::RestoreError;
+pub(crate) use checkpoint::fuzz_restore;
 pub use consumers::{Consumer, NextMessage};
 pub use effects::{
     Advisory, CommandOutcome, ConsumerChange, Effects, Gone, NoEffects, SourceOutcome, StoredMessage,
@@ -64,9 +65,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::{ApiError, ConsumerId, LogIndex, StreamSeq, Term, Wall};
 use tidelock_record::{IoDone, IoRequest};
-use tidelock_store::{
-    Need, Store, StoreConfig, StoreError, StoreEvent, StoreKind, StoreState, Unanswered,
-};
+use tidelock_store::{Need, Store, StoreConfig, StoreError, StoreEvent, StoreKind, StoreState, Unanswered};
 use ttl::TtlIndex;
 
 /// The highest version of apply that this code knows.
@@ -306,7 +305,10 @@ impl Stream {
         };
         let step = match self.run(&mut entry, &mut Budget(budget.max(1)), fx) {
             Ok(()) => {
-                debug_assert!(self.tasks.is_empty() && self.freed.is_empty(), "an entry ends with its work");
+                debug_assert!(
+                    self.tasks.is_empty() && self.freed.is_empty(),
+                    "an entry ends with its work"
+                );
                 self.applied = entry.index;
                 self.term = entry.term;
                 return Ok(Step::Done);
@@ -352,7 +354,11 @@ impl Stream {
         let ordinal = entry.ordinal;
         let outcome = match command {
             Command::PublishRun { .. } => return self.publish_run(command, entry, budget, fx),
-            Command::Deliver { consumer, epoch, seqs } => {
+            Command::Deliver {
+                consumer,
+                epoch,
+                seqs,
+            } => {
                 return self.deliver(*consumer, *epoch, *seqs, entry, budget, fx);
             }
             Command::Acks { .. } => return self.acks(command, entry, budget, fx),
@@ -516,7 +522,9 @@ fn store_kind(config: &StreamConfig) -> StoreKind {
 
 /// Nanoseconds of a duration, 0 for none.
 fn ns(duration: Option<Duration>) -> i64 {
-    duration.map_or(0, |duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    duration.map_or(0, |duration| {
+        i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+    })
 }
 
 #[cfg(test)]

@@ -49,11 +49,7 @@ fn publishes_of_one_window_share_a_run_and_others_cut_it() {
                 count,
                 records,
             } => {
-                let payloads = RecordRef::parse(records.0)
-                    .unwrap()
-                    .0
-                    .payload()
-                    .to_vec();
+                let payloads = RecordRef::parse(records.0).unwrap().0.payload().to_vec();
                 Some((key.worker.0, first, low_water, count, payloads))
             }
             _ => None,
@@ -70,8 +66,8 @@ fn publishes_of_one_window_share_a_run_and_others_cut_it() {
     );
 }
 
-#[test]
-fn every_command_comes_back() {
+/// One of every kind.
+fn every_command() -> bytes::Bytes {
     let mut builder = EntryBuilder::new();
     let consumer = ConsumerId(4);
     builder.deliver(consumer, 1, [StreamSeq(3), StreamSeq(9)]);
@@ -100,7 +96,12 @@ fn every_command_comes_back() {
     builder.window_close(KEY);
     builder.apply_version(1);
     builder.digest_check();
-    let entry = builder.finish(Wall(1)).unwrap();
+    builder.finish(Wall(1)).unwrap()
+}
+
+#[test]
+fn every_command_comes_back() {
+    let entry = every_command();
     assert_eq!(check_records(&entry), Ok(()));
 
     let text: Vec<String> = all(&entry)

@@ -1,8 +1,8 @@
 //! The state of the meta group as bytes: version u8, then JSON, like its entries.
 
 use super::{
-    GroupState, META_ENTRY_VERSION, Meta, MetaError, PendingUpdate, Replica, Server, StreamEntry, StreamSpec, ids,
-    key_of,
+    GroupState, META_ENTRY_VERSION, Meta, MetaError, PendingUpdate, Replica, Server, StreamEntry, StreamSpec,
+    ids, key_of,
 };
 use serde::{Deserialize, Serialize};
 use tidelock_base::{ClusterId, GroupId, LogIndex, ReplicaId, Wall};
@@ -112,7 +112,7 @@ impl StreamImage {
     fn of(stream: &StreamEntry) -> Self {
         Self {
             account: stream.account.clone(),
-            config: stream.spec.config.clone(),
+            config: stream.spec.write(),
             rev: stream.rev,
             group: stream.group,
             replicas: stream.replicas.clone(),
@@ -121,7 +121,7 @@ impl StreamImage {
             pending: stream
                 .pending
                 .as_ref()
-                .map(|pending| (pending.rev, pending.spec.config.clone())),
+                .map(|pending| (pending.rev, pending.spec.write())),
         }
     }
 

@@ -71,7 +71,7 @@ pub(super) fn place(
     count: usize,
 ) -> Result<Vec<NodeId>, ApiError> {
     let mut reasons = Reasons::default();
-    if !spec.cluster.is_empty() && spec.cluster != hint.cluster {
+    if !spec.cluster().is_empty() && spec.cluster() != hint.cluster {
         return Err(reasons.into_error());
     }
     let load = replicas_per_node(meta);
@@ -81,7 +81,7 @@ pub(super) fn place(
         .filter(|candidate| !taken.contains(&candidate.node) && fits(meta, spec, candidate, &mut reasons))
         .collect();
     fitting.sort_by_key(|candidate| {
-        let room = if spec.memory {
+        let room = if spec.is_memory() {
             candidate.memory_bytes
         } else {
             candidate.file_bytes
@@ -94,7 +94,7 @@ pub(super) fn place(
     let prefix = hint
         .unique_tag
         .as_deref()
-        .filter(|prefix| !spec.tags.iter().any(|tag| tag.starts_with(prefix)));
+        .filter(|prefix| !spec.tags().iter().any(|tag| tag.starts_with(prefix)));
     let mut values: BTreeSet<&str> = taken
         .iter()
         .filter_map(|node| unique_value(meta, *node, prefix?))
@@ -154,7 +154,7 @@ fn fits(meta: &Meta, spec: &StreamSpec, candidate: &Candidate, reasons: &mut Rea
     if has("!jetstream") {
         return false;
     }
-    for tag in &spec.tags {
+    for tag in spec.tags() {
         match tag.strip_prefix('!') {
             Some(excluded) if has(excluded) => {
                 reasons.excluded.insert(excluded.to_owned());
@@ -167,7 +167,7 @@ fn fits(meta: &Meta, spec: &StreamSpec, candidate: &Candidate, reasons: &mut Rea
             Some(_) | None => {}
         }
     }
-    let room = if spec.memory {
+    let room = if spec.is_memory() {
         candidate.memory_bytes
     } else {
         candidate.file_bytes

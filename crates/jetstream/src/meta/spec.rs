@@ -1,103 +1,75 @@
 //! What the meta group needs to know of a stream's configuration.
 
 use super::MetaError;
-use serde::Deserialize;
-use tidelock_base::{ApiError, ApiErrorCode};
-use tidelock_subject::SubjectFilter;
+use crate::config::{Storage, StreamConfig};
+use std::ops::Deref;
 
-/// A valid configuration, encoded, with what placement, limits and overlap look at.
+/// A stream's configuration, with what placement, limits and overlap ask of it. Its settings are read through
+/// [`StreamConfig`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamSpec {
-    /// The stream's name.
-    pub name: String,
-    /// The configuration in the JSON form of the API, normalised; equal for equal configurations.
-    pub config: String,
-    /// Its subjects; none for a mirror or a stream with sources alone.
-    pub subjects: Vec<SubjectFilter>,
-    /// How many replicas it wants.
-    pub replicas: usize,
-    /// Kept in memory instead of files.
-    pub memory: bool,
-    /// `max_bytes`, which is reserved.
-    pub max_bytes: Option<u64>,
-    /// `max_consumers`.
-    pub max_consumers: Option<u64>,
-    /// `placement.cluster`, or empty.
-    pub cluster: String,
-    /// `placement.tags`.
-    pub tags: Vec<String>,
-}
+pub struct StreamSpec(StreamConfig);
 
-/// The fields of the API's form that are looked at; all others stay in the encoded form.
-#[derive(Deserialize)]
-struct Facts {
-    name: String,
-    #[serde(default)]
-    subjects: Vec<String>,
-    #[serde(default)]
-    num_replicas: usize,
-    #[serde(default)]
-    storage: String,
-    #[serde(default)]
-    max_bytes: i64,
-    #[serde(default)]
-    max_consumers: i64,
-    #[serde(default)]
-    placement: Option<PlacementFacts>,
-}
+impl Deref for StreamSpec {
+    type Target = StreamConfig;
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PlacementFacts {
-    cluster: String,
-    tags: Vec<String>,
+    fn deref(&self) -> &StreamConfig {
+        &self.0
+    }
 }
 
 impl StreamSpec {
     /// Reads an encoded configuration.
     ///
     /// # Errors
-    /// [`MetaError::Config`] if it is none.
+    /// [`MetaError::Config`] if it is none that this version knows.
     pub fn read(config: &str) -> Result<Self, MetaError> {
-        let refused =
-            |text: String| MetaError::Config(ApiError::text(ApiErrorCode::StreamInvalidConfigF, text));
-        let facts: Facts = serde_json::from_str(config).map_err(|error| refused(error.to_string()))?;
-        let subjects = facts
-            .subjects
-            .iter()
-            .map(|subject| subject.parse::<SubjectFilter>())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| refused(error.to_string()))?;
-        let placement = facts.placement.unwrap_or_default();
-        let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
-        Ok(Self {
-            name: facts.name,
-            config: config.to_owned(),
-            subjects,
-            replicas: facts.num_replicas.max(1),
-            memory: facts.storage == "memory",
-            max_bytes: limit(facts.max_bytes),
-            max_consumers: limit(facts.max_consumers),
-            cluster: placement.cluster,
-            tags: placement.tags,
-        })
+        StreamConfig::decode(config.as_bytes())
+            .map(Self)
+            .map_err(MetaError::Config)
+    }
+
+    /// What [`StreamSpec::read`] reads.
+    pub(super) fn write(&self) -> String {
+        String::from_utf8_lossy(&self.0.encode()).into_owned()
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub const fn config(&self) -> &StreamConfig {
+        &self.0
+    }
+
+    pub(super) fn is_memory(&self) -> bool {
+        self.storage == Storage::Memory
     }
 
     /// Bytes that the stream reserves in its account: `max_bytes` on each replica.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        self.max_bytes.unwrap_or(0).saturating_mul(self.replicas as u64)
+        self.max_bytes
+            .unwrap_or(0)
+            .saturating_mul(u64::from(self.num_replicas))
+    }
+
+    /// Name of the cluster that it must be in, or empty.
+    pub(super) fn cluster(&self) -> &str {
+        self.placement.as_ref().map_or("", |placement| &placement.cluster)
+    }
+
+    /// Tags that its servers must have, or with a leading `!` must not have.
+    pub(super) fn tags(&self) -> &[String] {
+        self.placement.as_ref().map_or(&[], |placement| &placement.tags)
     }
 
     /// Whether some subject belongs to both.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        let meets = |subject: &SubjectFilter| {
+        let meets = |own| {
             other
                 .subjects
                 .iter()
-                .any(|theirs| tidelock_subject::overlaps(subject, theirs))
+                .any(|theirs| tidelock_subject::overlaps(own, theirs))
         };
-        self.subjects.iter().any(meets)
+        self.subjects.iter().any(|own| meets(own))
     }
 }

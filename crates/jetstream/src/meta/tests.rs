@@ -86,8 +86,17 @@ fn hint(online: &[u64]) -> PlacementHint {
     }
 }
 
+/// An encoded configuration; of a field that is there twice the last one counts.
 fn config(name: &str, subjects: &[&str], more: &str) -> String {
-    format!(r#"{{"name":"{name}","subjects":{subjects:?},"storage":"file"{more}}}"#)
+    let limits = [
+        "max_consumers",
+        "max_msgs",
+        "max_bytes",
+        "max_msgs_per_subject",
+        "max_msg_size",
+    ];
+    let limits: String = limits.iter().map(|limit| format!(r#""{limit}":-1,"#)).collect();
+    format!(r#"{{"name":"{name}","subjects":{subjects:?},{limits}"num_replicas":1{more}}}"#)
 }
 
 fn create(name: &str, subjects: &[&str], more: &str) -> MetaCommand {
@@ -432,7 +441,7 @@ fn what_cannot_be_read_changes_nothing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Any mix of commands: what the checkpoint brings back is the same and goes the same way; ids are unique; no
     /// two streams of an account overlap.

@@ -102,7 +102,11 @@ impl Consumer {
 
     fn moved(&mut self) {
         let delivered = self.state.delivered().stream_seq;
-        if self.initial.as_ref().is_some_and(|initial| initial.last <= delivered) {
+        if self
+            .initial
+            .as_ref()
+            .is_some_and(|initial| initial.last <= delivered)
+        {
             self.initial = None;
         }
     }
@@ -115,7 +119,10 @@ impl Consumer {
             Some(initial) => {
                 out.put_u64(initial.last.0);
                 out.put_section(|section| {
-                    initial.seqs.serialize_into(section).expect("a Vec takes all of it");
+                    initial
+                        .seqs
+                        .serialize_into(section)
+                        .expect("a Vec takes all of it");
                 });
             }
         }
@@ -212,6 +219,9 @@ impl Stream {
     ) -> Result<CommandOutcome, Halt> {
         let config = ConsumerConfig::decode(config).map_err(ApplyError::Config)?;
         let refused = |error: ApiError| Ok(CommandOutcome::Refused(error));
+        if config.name != name {
+            return refused(ApiErrorCode::BadRequest.into());
+        }
         let present = self.names.get(name).copied();
         if let Some(consumer) = present.and_then(|id| self.consumers.get(&id)) {
             if *consumer.config() == config {
@@ -242,8 +252,15 @@ impl Stream {
 
     /// Consumers that servers made for mirrors and sources do not count.
     fn has_all_consumers(&self, max_consumers: u32) -> bool {
-        let max = self.config.max_consumers.map_or(max_consumers, |own| own.min(max_consumers));
-        let counted = self.consumers.values().filter(|consumer| !consumer.config().direct).count();
+        let max = self
+            .config
+            .max_consumers
+            .map_or(max_consumers, |own| own.min(max_consumers));
+        let counted = self
+            .consumers
+            .values()
+            .filter(|consumer| !consumer.config().direct)
+            .count();
         counted as u64 >= u64::from(max)
     }
 
@@ -312,7 +329,11 @@ impl Stream {
             DeliverFrom::LastPerSubject => {
                 let last = self.store.last_seq();
                 let each = self.store.multi_last(filters, StreamSeq(0), last, usize::MAX);
-                let seqs: RoaringTreemap = each.unwrap_or_default().into_iter().map(StreamSeq::value).collect();
+                let seqs: RoaringTreemap = each
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(StreamSeq::value)
+                    .collect();
                 let start = seqs.min().map_or(end, StreamSeq);
                 let initial = (!seqs.is_empty()).then_some(Initial { seqs, last });
                 return Ok((start, initial));
@@ -338,7 +359,10 @@ impl Stream {
                 });
             });
             if consumer.filters != filters {
-                held = Some((std::mem::replace(&mut consumer.filters, filters), first_held(consumer)));
+                held = Some((
+                    std::mem::replace(&mut consumer.filters, filters),
+                    first_held(consumer),
+                ));
             }
         }
         self.running.mix(id.0);
@@ -397,11 +421,18 @@ impl Stream {
     ) -> Result<(), Halt> {
         let clock = self.clock;
         let frees = self.config.retention != Retention::Limits;
-        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.state.accepts_deliver(epoch)) else {
+        let Some(consumer) = self
+            .consumers
+            .get_mut(&id)
+            .filter(|it| it.state.accepts_deliver(epoch))
+        else {
             return Ok(());
         };
         let without_acks = consumer.config().ack_policy == crate::config::AckPolicy::None;
-        while let Some(seq) = usize::try_from(entry.progress.done).ok().and_then(|at| seqs.at(at)) {
+        while let Some(seq) = usize::try_from(entry.progress.done)
+            .ok()
+            .and_then(|at| seqs.at(at))
+        {
             budget.ready()?;
             entry.progress.done += 1;
             budget.spend();
@@ -411,11 +442,13 @@ impl Stream {
                 continue;
             }
             let running = &mut self.running;
-            consumer.state.deliver(std::iter::once(seq), clock, &mut |delivered| {
-                running.mix(delivered.stream_seq.0);
-                running.mix(delivered.deliver_seq.0);
-                fx.delivered(id, &delivered);
-            });
+            consumer
+                .state
+                .deliver(std::iter::once(seq), clock, &mut |delivered| {
+                    running.mix(delivered.stream_seq.0);
+                    running.mix(delivered.deliver_seq.0);
+                    fx.delivered(id, &delivered);
+                });
             if without_acks && frees {
                 self.freed.push_back(seq);
             }
@@ -441,8 +474,15 @@ impl Stream {
         else {
             return Ok(());
         };
-        while let Some((from, to)) = usize::try_from(entry.progress.done).ok().and_then(|at| ranges.at(at)) {
-            let Some(slot) = self.consumers.get(&consumer).filter(|it| it.state.accepts_ack(epoch)) else {
+        while let Some((from, to)) = usize::try_from(entry.progress.done)
+            .ok()
+            .and_then(|at| ranges.at(at))
+        {
+            let Some(slot) = self
+                .consumers
+                .get(&consumer)
+                .filter(|it| it.state.accepts_ack(epoch))
+            else {
                 break;
             };
             let last = to.min(slot.state.delivered().stream_seq);
@@ -518,7 +558,11 @@ impl Stream {
     }
 
     pub(super) fn consumer_progress(&mut self, id: ConsumerId, epoch: u32, to: Position) -> CommandOutcome {
-        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.state.accepts_deliver(epoch)) else {
+        let Some(consumer) = self
+            .consumers
+            .get_mut(&id)
+            .filter(|it| it.state.accepts_deliver(epoch))
+        else {
             return CommandOutcome::Stale;
         };
         // Nothing beyond the end of the stream can have been delivered.
@@ -594,7 +638,11 @@ impl Stream {
         };
         consumer.state.pause(until.unwrap_or(Wall::ZERO), self.clock);
         let until = Some(consumer.state.paused_until()).filter(|until| *until != Wall::ZERO);
-        let change = if until.is_some() { ConsumerChange::Paused } else { ConsumerChange::Resumed };
+        let change = if until.is_some() {
+            ConsumerChange::Paused
+        } else {
+            ConsumerChange::Resumed
+        };
         let id = consumer.id();
         self.running.mix(until.map_or(0, |until| until.0.cast_unsigned()));
         fx.consumer_changed(id, change);

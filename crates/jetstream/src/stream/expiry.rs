@@ -23,7 +23,10 @@ impl Stream {
         let sweep = [self.age_due(), self.ttl_due(), self.dedupe.next_due()];
         let soonest = self.last_sweep.plus_nanos(SWEEP_NS);
         let sweep = sweep.into_iter().flatten().min().map(|due| due.max(soonest));
-        let consumers = self.consumers.values().filter_map(|consumer| consumer.state().next_due());
+        let consumers = self
+            .consumers
+            .values()
+            .filter_map(|consumer| consumer.state().next_due());
         consumers.chain(sweep).min()
     }
 
@@ -36,7 +39,9 @@ impl Stream {
     }
 
     fn ttl_due(&self) -> Option<Wall> {
-        self.ttl.next_due().filter(|_| self.config.allow_msg_ttl && !self.config.sealed)
+        self.ttl
+            .next_due()
+            .filter(|_| self.config.allow_msg_ttl && !self.config.sealed)
     }
 
     /// Everything due at the entry's stamp happens.
@@ -159,12 +164,7 @@ impl Stream {
 
     /// Leaves a delete marker if the message that expired was the last one of its subject (ADR-43), unless it was
     /// one itself or said that its subject ends.
-    fn mark(
-        &mut self,
-        removed: Option<Removed>,
-        is_final: bool,
-        fx: &mut impl Effects,
-    ) -> Result<(), Halt> {
+    fn mark(&mut self, removed: Option<Removed>, is_final: bool, fx: &mut impl Effects) -> Result<(), Halt> {
         let seconds = self.marker_ttl_seconds();
         let Some(removed) = removed.filter(|removed| removed.subject_left == 0) else {
             return Ok(());

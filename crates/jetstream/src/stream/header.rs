@@ -167,6 +167,9 @@ mod tests {
     fn a_value_is_replaced_in_place() {
         let block = b"NATS/1.0\r\nA: 1\r\nNats-TTL: 1s\r\nNats-TTL: 2s\r\n\r\n";
         let out = with_value(block, b"Nats-TTL", b"60");
-        assert_eq!(&out[..], b"NATS/1.0\r\nA: 1\r\nNats-TTL: 60\r\nNats-TTL: 2s\r\n\r\n");
+        assert_eq!(
+            &out[..],
+            b"NATS/1.0\r\nA: 1\r\nNats-TTL: 60\r\nNats-TTL: 2s\r\n\r\n"
+        );
     }
 }

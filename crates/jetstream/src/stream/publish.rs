@@ -145,7 +145,10 @@ impl Stream {
             (headers.incr, ApiErrorCode::MessageIncrDisabled),
             (headers.batch_id, ApiErrorCode::AtomicPublishDisabled),
             (headers.schedule, ApiErrorCode::MessageSchedulesDisabled),
-            (headers.schedule_next, ApiErrorCode::MessageSchedulesSchedulerInvalid),
+            (
+                headers.schedule_next,
+                ApiErrorCode::MessageSchedulesSchedulerInvalid,
+            ),
             (headers.scheduler, ApiErrorCode::MessageSchedulesSchedulerInvalid),
         ] {
             if present.is_some() {
@@ -167,7 +170,11 @@ impl Stream {
         };
         let lacks_sequence =
             headers.expected_last_subject.is_some() && headers.expected_last_subject_seq.is_none();
-        if lacks_sequence || headers.expected_last_subject.is_some_and(|subject| !is_valid_filter(subject)) {
+        if lacks_sequence
+            || headers
+                .expected_last_subject
+                .is_some_and(|subject| !is_valid_filter(subject))
+        {
             return Err(ApiErrorCode::StreamExpectedLastSeqPerSubjectInvalid.into());
         }
         Ok(Form { ttl, rollup })
@@ -175,7 +182,9 @@ impl Stream {
 
     pub(super) fn is_too_large(&self, record: &RecordRef<'_>) -> bool {
         let size = record.header().len() + record.payload().len();
-        self.config.max_msg_size.is_some_and(|max| size as u64 > u64::from(max))
+        self.config
+            .max_msg_size
+            .is_some_and(|max| size as u64 > u64::from(max))
     }
 
     /// Steps 4 to 10 of the order of checks.
@@ -185,7 +194,10 @@ impl Stream {
         headers: &PubHeaders<'_>,
         is_rollup: bool,
     ) -> Result<Verdict, Halt> {
-        if headers.expected_stream.is_some_and(|name| name != self.config.name.as_bytes()) {
+        if headers
+            .expected_stream
+            .is_some_and(|name| name != self.config.name.as_bytes())
+        {
             return Ok(Verdict::Refuse(ApiErrorCode::StreamNotMatch.into()));
         }
         if let Some(expected) = headers.expected_last_subject_seq {
@@ -202,8 +214,13 @@ impl Stream {
         if let Some(seq) = headers.msg_id.and_then(|id| self.dedupe.lookup(id, self.clock)) {
             return Ok(Verdict::Duplicate(seq));
         }
-        if headers.expected_last_msg_id.is_some_and(|id| id != self.last_msg_id) {
-            return Ok(Verdict::Refuse(Refusal::WrongLastMsgId(self.last_msg_id.as_slice().into())));
+        if headers
+            .expected_last_msg_id
+            .is_some_and(|id| id != self.last_msg_id)
+        {
+            return Ok(Verdict::Refuse(Refusal::WrongLastMsgId(
+                self.last_msg_id.as_slice().into(),
+            )));
         }
         if self.nobody_wants(record.subject()) {
             return Ok(Verdict::Skip);
@@ -230,7 +247,10 @@ impl Stream {
     /// Whether interest retention has no use for a message on this subject.
     pub(super) fn nobody_wants(&self, subject: &[u8]) -> bool {
         self.config.retention == Retention::Interest
-            && !self.consumers.values().any(|consumer| consumer.filters().matches(subject))
+            && !self
+                .consumers
+                .values()
+                .any(|consumer| consumer.filters().matches(subject))
     }
 
     /// Step 10: whether discard new has no room for the message.
@@ -245,9 +265,10 @@ impl Stream {
         }
         // The message that makes room on its subject, if the subject is full.
         let replaced = match config.max_msgs_per_subject {
-            Some(max) => {
-                self.store.subject_state(record.subject()).filter(|subject| subject.count >= max)
-            }
+            Some(max) => self
+                .store
+                .subject_state(record.subject())
+                .filter(|subject| subject.count >= max),
             None => None,
         };
         if replaced.is_some() && config.discard_new_per_subject && !is_rollup {
@@ -349,7 +370,10 @@ impl Stream {
             None => {}
         }
         if let Some(keep) = self.config.max_msgs_per_subject
-            && self.store.subject_state(record.subject()).is_some_and(|subject| subject.count > keep)
+            && self
+                .store
+                .subject_state(record.subject())
+                .is_some_and(|subject| subject.count > keep)
         {
             let subject = bytes.slice_ref(record.subject());
             self.tasks.push_back(Task::KeepNewest {

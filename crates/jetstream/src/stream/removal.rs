@@ -37,11 +37,7 @@ pub enum Removal {
 #[derive(Clone, Debug)]
 pub(super) enum Task {
     /// Only so many messages stay on this subject.
-    KeepNewest {
-        subject: Bytes,
-        keep: u64,
-        why: Removal,
-    },
+    KeepNewest { subject: Bytes, keep: u64, why: Removal },
     /// Discard old: the oldest leave until `max_msgs` and `max_bytes` are met.
     Trim,
     /// The start of the stream leaves as one.
@@ -113,33 +109,29 @@ impl Stream {
                 }
                 Ok(())
             }
-            Task::Reconsider { filters, next } => {
-                loop {
-                    budget.ready()?;
-                    let Some(seq) = self.next_matching(*next, filters)? else {
-                        return Ok(());
-                    };
-                    if !self.is_wanted(seq)? {
-                        self.remove(seq, Removal::NoInterest, fx)?;
-                    }
-                    budget.spend();
-                    *next = seq.next();
+            Task::Reconsider { filters, next } => loop {
+                budget.ready()?;
+                let Some(seq) = self.next_matching(*next, filters)? else {
+                    return Ok(());
+                };
+                if !self.is_wanted(seq)? {
+                    self.remove(seq, Removal::NoInterest, fx)?;
                 }
-            }
-            Task::FreeThrough { consumer, next, last } => {
-                loop {
-                    budget.ready()?;
-                    let Some(filters) = self.consumers.get(consumer).map(super::Consumer::filters) else {
-                        return Ok(());
-                    };
-                    let Some(seq) = self.next_matching(*next, filters)?.filter(|seq| seq <= last) else {
-                        return Ok(());
-                    };
-                    self.free(seq, fx)?;
-                    budget.spend();
-                    *next = seq.next();
-                }
-            }
+                budget.spend();
+                *next = seq.next();
+            },
+            Task::FreeThrough { consumer, next, last } => loop {
+                budget.ready()?;
+                let Some(filters) = self.consumers.get(consumer).map(super::Consumer::filters) else {
+                    return Ok(());
+                };
+                let Some(seq) = self.next_matching(*next, filters)?.filter(|seq| seq <= last) else {
+                    return Ok(());
+                };
+                self.free(seq, fx)?;
+                budget.spend();
+                *next = seq.next();
+            },
             Task::TrimSubjects { subjects } => self.trim_subjects(subjects, budget, fx),
         }
     }
@@ -172,7 +164,11 @@ impl Stream {
     /// Whether a consumer whose filter matches has not yet done with a message.
     fn is_wanted(&self, seq: StreamSeq) -> Result<bool, Halt> {
         let mut subject = None;
-        for consumer in self.consumers.values().filter(|consumer| consumer.still_wants(seq)) {
+        for consumer in self
+            .consumers
+            .values()
+            .filter(|consumer| consumer.still_wants(seq))
+        {
             if consumer.filters().is_all() {
                 return Ok(true);
             }
@@ -183,14 +179,21 @@ impl Stream {
                 };
                 subject = Some(outline.subject);
             }
-            if subject.as_ref().is_some_and(|subject| consumer.filters().matches(subject)) {
+            if subject
+                .as_ref()
+                .is_some_and(|subject| consumer.filters().matches(subject))
+            {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    pub(super) fn next_matching(&self, from: StreamSeq, filters: &Filters) -> Result<Option<StreamSeq>, Halt> {
+    pub(super) fn next_matching(
+        &self,
+        from: StreamSeq,
+        filters: &Filters,
+    ) -> Result<Option<StreamSeq>, Halt> {
         Ok(self.store.next_matching(from, filters)?)
     }
 
@@ -244,7 +247,10 @@ impl Stream {
         if purge.purged() == 0 {
             return Ok(());
         }
-        let first = self.store.oldest().map_or_else(|| self.store.last_seq().next(), |(seq, _)| seq);
+        let first = self
+            .store
+            .oldest()
+            .map_or_else(|| self.store.last_seq().next(), |(seq, _)| seq);
         self.task_removed += purge.purged();
         self.running.mix(first.0.rotate_left(32));
         self.running.mix(purge.purged());
@@ -264,7 +270,11 @@ impl Stream {
         budget: &mut Budget,
         fx: &mut impl Effects,
     ) -> Result<(), Halt> {
-        while self.store.subject_state(subject).is_some_and(|subject| subject.count > keep) {
+        while self
+            .store
+            .subject_state(subject)
+            .is_some_and(|subject| subject.count > keep)
+        {
             budget.ready()?;
             match self.store.remove_oldest_of(subject) {
                 Ok(trimmed) => self.gone(trimmed.seq, why, fx),
@@ -354,7 +364,10 @@ impl Stream {
             return Err(ApiErrorCode::StreamSealed.into());
         }
         if self.config.deny_purge {
-            return Err(ApiError::text(ApiErrorCode::StreamPurgeFailedF, "stream purge not permitted"));
+            return Err(ApiError::text(
+                ApiErrorCode::StreamPurgeFailedF,
+                "stream purge not permitted",
+            ));
         }
         let end = self.store.last_seq().next();
         let before = upto.map_or(end, |upto| upto.min(end));
@@ -368,7 +381,10 @@ impl Stream {
             return Ok(Task::RemoveFirst(purge, Removal::Purge));
         }
         let left = match keep {
-            Some(keep) => self.store.count_matching(StreamSeq(0), &filters).saturating_sub(keep),
+            Some(keep) => self
+                .store
+                .count_matching(StreamSeq(0), &filters)
+                .saturating_sub(keep),
             None => u64::MAX,
         };
         Ok(Task::RemoveMatching {
@@ -381,7 +397,11 @@ impl Stream {
     }
 
     /// STREAM.MSG.DELETE.
-    pub(super) fn msg_delete(&mut self, seq: StreamSeq, fx: &mut impl Effects) -> Result<CommandOutcome, Halt> {
+    pub(super) fn msg_delete(
+        &mut self,
+        seq: StreamSeq,
+        fx: &mut impl Effects,
+    ) -> Result<CommandOutcome, Halt> {
         let refused = |error| Ok(CommandOutcome::Refused(error));
         if self.config.sealed {
             return refused(ApiErrorCode::StreamSealed.into());
@@ -395,7 +415,10 @@ impl Stream {
         }
         match self.remove(seq, Removal::Deleted, fx)? {
             Some(_) => Ok(CommandOutcome::Done),
-            None => refused(ApiError::with(ApiErrorCode::SequenceNotFound, &[&seq.to_string()])),
+            None => refused(ApiError::with(
+                ApiErrorCode::SequenceNotFound,
+                &[&seq.to_string()],
+            )),
         }
     }
 
@@ -406,7 +429,10 @@ impl Stream {
             tidelock_store::StoreKind::File => 30,
             tidelock_store::StoreKind::Memory => 16,
         };
-        Ok(self.store.outline(seq)?.map_or(0, |outline| outline.content_bytes + fixed))
+        Ok(self
+            .store
+            .outline(seq)?
+            .map_or(0, |outline| outline.content_bytes + fixed))
     }
 
     /// Interest retention: looks at what a consumer that is gone, or wants other subjects now, may have held.

@@ -77,7 +77,10 @@ impl Stream {
                 self.store.skip(batch.last_seq, self.clock);
             }
         }
-        let position = self.sources.get(batch.source).map_or(StreamSeq(0), |position| position.seq);
+        let position = self
+            .sources
+            .get(batch.source)
+            .map_or(StreamSeq(0), |position| position.seq);
         self.running.mix(position.0);
         Ok(CommandOutcome::Source(SourceOutcome {
             position,
@@ -120,7 +123,11 @@ impl Stream {
         if self.is_too_large(record) {
             return Ok(Taken::TooLarge);
         }
-        if !is_mirror && headers.msg_id.is_some_and(|id| self.dedupe.lookup(id, self.clock).is_some()) {
+        if !is_mirror
+            && headers
+                .msg_id
+                .is_some_and(|id| self.dedupe.lookup(id, self.clock).is_some())
+        {
             return Ok(Taken::Duplicate);
         }
         if self.nobody_wants(record.subject()) {
@@ -140,7 +147,10 @@ impl Stream {
     fn sourced_form(&self, headers: &PubHeaders<'_>) -> Form {
         let rolls_up = self.config.allow_rollup_hdrs && !self.config.deny_purge;
         Form {
-            ttl: headers.ttl.filter(|_| self.config.allow_msg_ttl).and_then(Ttl::parse),
+            ttl: headers
+                .ttl
+                .filter(|_| self.config.allow_msg_ttl)
+                .and_then(Ttl::parse),
             rollup: headers.rollup.filter(|_| rolls_up).and_then(rollup),
         }
     }
@@ -164,9 +174,19 @@ pub fn source_header(
     identity: &[u8],
 ) -> Vec<u8> {
     let mut out = stripped(block, &[b"Nats-Expected-", b"Nats-Batch-", b"Nats-Stream-Source"]);
-    let filter = origin.filter.as_ref().map_or(&b">"[..], |filter| filter.as_bytes());
+    let filter = origin
+        .filter
+        .as_ref()
+        .map_or(&b">"[..], |filter| filter.as_bytes());
     let seq = seq.to_string();
-    let parts = [origin.name.as_bytes(), seq.as_bytes(), filter, b">", subject, identity];
+    let parts = [
+        origin.name.as_bytes(),
+        seq.as_bytes(),
+        filter,
+        b">",
+        subject,
+        identity,
+    ];
     out.extend_from_slice(b"Nats-Stream-Source:");
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
         out.push(b' ');
@@ -220,15 +240,24 @@ mod tests {
             filter: None,
         };
         let header = source_header(b"", &origin, StreamSeq(1), b"ord.1", b"ZNeoo0Y8");
-        assert_eq!(header, b"NATS/1.0\r\nNats-Stream-Source: ORD 1 > > ord.1 ZNeoo0Y8\r\n\r\n");
+        assert_eq!(
+            header,
+            b"NATS/1.0\r\nNats-Stream-Source: ORD 1 > > ord.1 ZNeoo0Y8\r\n\r\n"
+        );
 
         let block = b"NATS/1.0\r\nA: 1\r\nNats-Expected-Stream: X\r\nNats-Stream-Source: Y 1\r\nNats-Msg-Id: i\r\n\r\n";
         let header = source_header(block, &origin, StreamSeq(2), b"s", b"");
         let text = String::from_utf8(header).unwrap();
-        assert_eq!(text, "NATS/1.0\r\nA: 1\r\nNats-Msg-Id: i\r\nNats-Stream-Source: ORD 2 > > s\r\n\r\n");
+        assert_eq!(
+            text,
+            "NATS/1.0\r\nA: 1\r\nNats-Msg-Id: i\r\nNats-Stream-Source: ORD 2 > > s\r\n\r\n"
+        );
 
         let mirrored = String::from_utf8(mirror_header(block)).unwrap();
-        assert_eq!(mirrored, "NATS/1.0\r\nA: 1\r\nNats-Stream-Source: Y 1\r\nNats-Msg-Id: i\r\n\r\n");
+        assert_eq!(
+            mirrored,
+            "NATS/1.0\r\nA: 1\r\nNats-Stream-Source: Y 1\r\nNats-Msg-Id: i\r\n\r\n"
+        );
         assert_eq!(mirror_header(b"NATS/1.0\r\nNats-Batch-Id: 1\r\n\r\n"), b"");
     }
 }

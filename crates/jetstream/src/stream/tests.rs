@@ -101,7 +101,9 @@ impl Effects for Lines {
             deliver_seq,
             count,
         } = delivered;
-        self.line(format_args!("consumer {consumer} gets {stream_seq} as {deliver_seq}, time {count}"));
+        self.line(format_args!(
+            "consumer {consumer} gets {stream_seq} as {deliver_seq}, time {count}"
+        ));
     }
     fn acked(&mut self, ordinal: u32) {
         self.line(format_args!("{ordinal}: acked"));
@@ -109,7 +111,11 @@ impl Effects for Lines {
     fn replied(&mut self, ordinal: u32, outcome: &CommandOutcome) {
         match outcome {
             CommandOutcome::Refused(error) => {
-                self.line(format_args!("{ordinal}: {} {}", error.code.err_code(), error.description));
+                self.line(format_args!(
+                    "{ordinal}: {} {}",
+                    error.code.err_code(),
+                    error.description
+                ));
             }
             other => self.line(format_args!("{ordinal}: {other:?}")),
         }
@@ -165,11 +171,14 @@ impl Bed {
     /// Applies an entry in steps of `budget`.
     pub(super) fn apply(&mut self, entry: Bytes, budget: u32) -> String {
         let mut lines = Lines::default();
-        self.stream.begin(self.stream.applied().next(), Term(1), entry).unwrap();
+        self.stream
+            .begin(self.stream.applied().next(), Term(1), entry)
+            .unwrap();
         loop {
             match self.stream.step(budget, &mut lines).unwrap() {
                 Step::Done => return lines.0,
-                Step::More => {}
+                // The disk goes on while the entry is under way.
+                Step::More => self.settle(),
                 Step::Need(need) => {
                     self.stream.fetch(need);
                     self.settle();
@@ -241,10 +250,19 @@ fn checks_of_a_publish_in_their_order() {
         ("s.a", &[("Nats-Msg-Id", "one")]),
         ("s.b", &[]),
         ("s.a", &[("Nats-Msg-Id", "one")]),
-        ("s.a", &[("Nats-Msg-Id", "one"), ("Nats-Expected-Last-Sequence", "1")]),
+        (
+            "s.a",
+            &[("Nats-Msg-Id", "one"), ("Nats-Expected-Last-Sequence", "1")],
+        ),
         ("s.a", &[("Nats-Expected-Last-Subject-Sequence", "0")]),
         ("s.a", &[("Nats-Expected-Last-Subject-Sequence", "x")]),
-        ("s.c", &[("Nats-Expected-Last-Subject-Sequence", "2"), ("Nats-Expected-Last-Subject-Sequence-Subject", "s.*")]),
+        (
+            "s.c",
+            &[
+                ("Nats-Expected-Last-Subject-Sequence", "2"),
+                ("Nats-Expected-Last-Subject-Sequence-Subject", "s.*"),
+            ],
+        ),
         ("s.c", &[("Nats-Expected-Last-Subject-Sequence-Subject", "s.*")]),
         ("s.c", &[("Nats-Expected-Stream", "T")]),
         ("s.c", &[("Nats-Expected-Last-Msg-Id", "one")]),
@@ -275,7 +293,10 @@ fn checks_of_a_publish_in_their_order() {
     assert_eq!(text, "#7 stored 3\n");
     // After the window the id is new.
     bed.now += 10 * SECOND;
-    assert_eq!(bed.publish(&[("s.a", &[("Nats-Msg-Id", "one")])]), "#19 stored 4\n");
+    assert_eq!(
+        bed.publish(&[("s.a", &[("Nats-Msg-Id", "one")])]),
+        "#19 stored 4\n"
+    );
 }
 
 #[test]
@@ -285,13 +306,25 @@ fn discard_old_makes_room_from_the_narrowest_limit_to_the_widest() {
         config.max_msgs_per_subject = 2;
         config.allow_rollup_hdrs = true;
     });
-    let text = bed.publish(&[("s.a", &[]), ("s.a", &[]), ("s.b", &[]), ("s.a", &[]), ("s.c", &[])]);
+    let text = bed.publish(&[
+        ("s.a", &[]),
+        ("s.a", &[]),
+        ("s.b", &[]),
+        ("s.a", &[]),
+        ("s.c", &[]),
+    ]);
     assert_eq!(
         text,
         "#1 stored 1\n#2 stored 2\n#3 stored 3\n#4 stored 4\nremoved 1 Limit\n#5 stored 5\nremoved 2 Limit\n"
     );
-    let text = bed.publish(&[("s.a", &[("Nats-Rollup", "SUB")]), ("s.d", &[("Nats-Rollup", "all")])]);
-    assert_eq!(text, "#6 stored 6\nremoved 4 Rollup\n#7 stored 7\nremoved below 7 Rollup\n");
+    let text = bed.publish(&[
+        ("s.a", &[("Nats-Rollup", "SUB")]),
+        ("s.d", &[("Nats-Rollup", "all")]),
+    ]);
+    assert_eq!(
+        text,
+        "#6 stored 6\nremoved 4 Rollup\n#7 stored 7\nremoved below 7 Rollup\n"
+    );
     let text = bed.publish(&[("s.a", &[("Nats-Rollup", "x")])]);
     assert_eq!(text, "#8 10111 rollup value invalid: \"x\"\n");
     assert_eq!(bed.seqs(), [7]);
@@ -306,7 +339,13 @@ fn discard_new_refuses_unless_the_subject_makes_room() {
         config.max_bytes = 80;
     });
     // Each message counts 3 + 1 + 30 bytes.
-    let text = bed.publish(&[("s.a", &[]), ("s.b", &[]), ("s.c", &[]), ("s.a", &[]), ("s.a", &[("X", "y")])]);
+    let text = bed.publish(&[
+        ("s.a", &[]),
+        ("s.b", &[]),
+        ("s.c", &[]),
+        ("s.a", &[]),
+        ("s.a", &[("X", "y")]),
+    ]);
     assert_eq!(
         text,
         "#1 stored 1\n#2 stored 2\n#3 10077 maximum messages exceeded\n#4 stored 3\nremoved 1 Limit\n\
@@ -328,7 +367,14 @@ fn discard_new_refuses_unless_the_subject_makes_room() {
 #[test]
 fn purge_and_delete() {
     let mut bed = Bed::new(|_| ());
-    bed.publish(&[("s.a", &[]), ("s.b", &[]), ("s.a", &[]), ("s.b", &[]), ("s.a", &[]), ("s.b", &[])]);
+    bed.publish(&[
+        ("s.a", &[]),
+        ("s.b", &[]),
+        ("s.a", &[]),
+        ("s.b", &[]),
+        ("s.a", &[]),
+        ("s.b", &[]),
+    ]);
     let text = bed.run(|entry| {
         entry.purge(Some(b"s.a"), Some(StreamSeq(4)), None);
         entry.purge(Some(b"s.b"), None, Some(2));
@@ -346,7 +392,10 @@ fn purge_and_delete() {
          6: Purged(0)\nremoved below 7 Purge\n7: Purged(1)\n"
     );
     let state = bed.stream.state();
-    assert_eq!((state.msgs, state.first_seq, state.last_seq), (0, StreamSeq(7), StreamSeq(6)));
+    assert_eq!(
+        (state.msgs, state.first_seq, state.last_seq),
+        (0, StreamSeq(7), StreamSeq(6))
+    );
 
     let mut sealed = open_config();
     sealed.sealed = true;
@@ -361,7 +410,10 @@ fn purge_and_delete() {
         "0: Updated { rev: 2 }\n1: 10109 invalid operation on sealed stream\n\
          2: 10109 invalid operation on sealed stream\n3: Updated { rev: 2 }\n"
     );
-    assert_eq!(bed.publish(&[("s.a", &[])]), "#7 10109 invalid operation on sealed stream\n");
+    assert_eq!(
+        bed.publish(&[("s.a", &[])]),
+        "#7 10109 invalid operation on sealed stream\n"
+    );
 }
 
 #[test]
@@ -379,7 +431,9 @@ fn age_ttl_and_markers() {
         ("s.d", &[]),
     ]);
     // A TTL below that of markers is raised to it, in the stored message too.
-    let Lookup::Found(raised) = bed.stream.store().get(StreamSeq(2)) else { panic!("2 is in memory") };
+    let Lookup::Found(raised) = bed.stream.store().get(StreamSeq(2)) else {
+        panic!("2 is in memory")
+    };
     assert!(String::from_utf8_lossy(&raised.record).contains("Nats-TTL: 5\r\n"));
     assert_eq!(bed.stream.next_due(), Some(Wall(6 * SECOND)));
     let expire = |bed: &mut Bed, at: i64| {
@@ -390,14 +444,19 @@ fn age_ttl_and_markers() {
     };
     assert_eq!(expire(&mut bed, 6 * SECOND - 1), "");
     assert_eq!(expire(&mut bed, 6 * SECOND), "removed 2 Ttl\n");
-    let Lookup::Found(marker) = bed.stream.store().get(StreamSeq(5)) else { panic!("a marker is stored") };
+    let Lookup::Found(marker) = bed.stream.store().get(StreamSeq(5)) else {
+        panic!("a marker is stored")
+    };
     let text = String::from_utf8_lossy(&marker.record[16..]).into_owned();
     assert_eq!(
         text,
         "s.bNATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 5s\r\nNats-Rollup: sub\r\n\r\n"
     );
     // 3 ends its subject and leaves no marker, 4 leaves one; the marker 5 leaves none; 1 stays for ever.
-    assert_eq!(expire(&mut bed, 11 * SECOND), "removed 5 Ttl\nremoved 3 Age\nremoved 4 Age\n");
+    assert_eq!(
+        expire(&mut bed, 11 * SECOND),
+        "removed 5 Ttl\nremoved 3 Age\nremoved 4 Age\n"
+    );
     assert_eq!(bed.seqs(), [1, 6]);
     assert_eq!(expire(&mut bed, 16 * SECOND), "removed 6 Ttl\n");
     // The time at which 6 would have been too old is looked at once more.
@@ -444,8 +503,20 @@ fn a_work_queue_lets_go_of_what_is_acknowledged_and_filters_never_overlap() {
     let id = ConsumerId(1);
     let text = bed.run(|entry| {
         entry.deliver(id, 0, [StreamSeq(1), StreamSeq(2), StreamSeq(3)]);
-        entry.acks(id, 0, AckKind::Ack, &[(StreamSeq(1), StreamSeq(2)), (StreamSeq(8), StreamSeq(9))], b"");
-        entry.acks(id, 0, AckKind::Nak { delay_ns: None }, &[(StreamSeq(3), StreamSeq(3))], b"");
+        entry.acks(
+            id,
+            0,
+            AckKind::Ack,
+            &[(StreamSeq(1), StreamSeq(2)), (StreamSeq(8), StreamSeq(9))],
+            b"",
+        );
+        entry.acks(
+            id,
+            0,
+            AckKind::Nak { delay_ns: None },
+            &[(StreamSeq(3), StreamSeq(3))],
+            b"",
+        );
         entry.deliver(id, 0, [StreamSeq(3), StreamSeq(1)]);
         entry.acks(id, 0, AckKind::Term, &[(StreamSeq(3), StreamSeq(3))], b"bad");
     });
@@ -459,7 +530,10 @@ fn a_work_queue_lets_go_of_what_is_acknowledged_and_filters_never_overlap() {
          reason: [98, 97, 100] }\nremoved 3 Acked\n4: acked\n"
     );
     let state = bed.stream.state();
-    assert_eq!((state.msgs, state.first_seq, state.last_seq), (0, StreamSeq(4), StreamSeq(3)));
+    assert_eq!(
+        (state.msgs, state.first_seq, state.last_seq),
+        (0, StreamSeq(4), StreamSeq(3))
+    );
 }
 
 #[test]
@@ -519,7 +593,11 @@ fn consumers_start_where_their_policy_says() {
         });
         let consumer = bed.stream.consumer(name).unwrap();
         let mut from = consumer.state().delivered().stream_seq.next();
-        assert_eq!(bed.stream.pending_for(consumer, from), seqs.len() as u64, "{name}");
+        assert_eq!(
+            bed.stream.pending_for(consumer, from),
+            seqs.len() as u64,
+            "{name}"
+        );
         let mut found = Vec::new();
         while let NextMessage::Seq(seq) = bed.stream.next_for(consumer, from) {
             found.push(seq.0);
@@ -560,7 +638,10 @@ fn consumers_start_where_their_policy_says() {
     let consumer = bed.stream.consumer("each").unwrap();
     let next = |from| bed.stream.next_for(consumer, StreamSeq(from));
     assert_eq!(bed.stream.pending_for(consumer, StreamSeq(1)), 4);
-    assert_eq!([next(1), next(3), next(6)], [2, 5, 6].map(|seq| NextMessage::Seq(StreamSeq(seq))));
+    assert_eq!(
+        [next(1), next(3), next(6)],
+        [2, 5, 6].map(|seq| NextMessage::Seq(StreamSeq(seq)))
+    );
 }
 
 #[test]
@@ -645,7 +726,10 @@ fn source_batches_continue_or_do_nothing() {
         "Stale".to_owned(),
         outcome(3, 0, 0, "Some(MaxMsgs)"),
     ];
-    let expected: String = (0..).zip(expected).map(|(at, text)| format!("{at}: {text}\n")).collect();
+    let expected: String = (0..)
+        .zip(expected)
+        .map(|(at, text)| format!("{at}: {text}\n"))
+        .collect();
     assert_eq!(text, expected);
     assert_eq!(bed.restored().source(&key).unwrap().seq, StreamSeq(3));
 }
@@ -670,7 +754,10 @@ fn a_mirror_keeps_sequences_and_times_and_takes_no_publishes() {
         entry.source_batch(&batch);
     });
     let state = bed.stream.state();
-    assert_eq!((bed.seqs(), state.first_ts, state.last_seq), (vec![4, 6], Wall(44), StreamSeq(9)));
+    assert_eq!(
+        (bed.seqs(), state.first_ts, state.last_seq),
+        (vec![4, 6], Wall(44), StreamSeq(9))
+    );
     assert_eq!(bed.publish(&[("o.x", &[])]), "#1 10003 bad request\n");
     // Promoted, it goes on after the origin's last sequence.
     let form = open_config();
@@ -684,7 +771,13 @@ fn a_mirror_keeps_sequences_and_times_and_takes_no_publishes() {
 #[test]
 fn an_update_trims_and_refuses_what_consumers_violate() {
     let mut bed = Bed::new(|_| ());
-    bed.publish(&[("s.a", &[]), ("s.b", &[]), ("s.a", &[]), ("s.b", &[]), ("s.a", &[])]);
+    bed.publish(&[
+        ("s.a", &[]),
+        ("s.b", &[]),
+        ("s.a", &[]),
+        ("s.b", &[]),
+        ("s.a", &[]),
+    ]);
     bed.run(|entry| {
         entry.consumer_set(SetAction::Create, 10, "c", &consumer_config(|_| ()).encode());
     });
@@ -716,16 +809,28 @@ fn what_cannot_be_decoded_stops_the_replica() {
     builder.apply_version(APPLY_VERSION + 1);
     let entry = builder.finish(Wall(1)).unwrap();
     bed.stream.begin(LogIndex(2), Term(1), entry.clone()).unwrap();
-    assert_eq!(bed.stream.step(1, &mut NoEffects), Err(ApplyError::ApplyVersion(2)));
+    assert_eq!(
+        bed.stream.step(1, &mut NoEffects),
+        Err(ApplyError::ApplyVersion(2))
+    );
     assert!(!bed.stream.is_at_boundary());
     let twice = bed.stream.begin(LogIndex(3), Term(1), entry.clone());
     assert!(matches!(twice, Err(ApplyError::OutOfOrder { .. })));
 
     let mut bed = Bed::new(|_| ());
     assert!(bed.stream.begin(LogIndex(1), Term(1), entry).is_err());
-    assert!(bed.stream.begin(LogIndex(2), Term(1), Bytes::from_static(b"\x02")).is_err());
+    assert!(
+        bed.stream
+            .begin(LogIndex(2), Term(1), Bytes::from_static(b"\x02"))
+            .is_err()
+    );
     let mut builder = EntryBuilder::new();
     builder.consumer_set(SetAction::Create, 1, "c", b"\x01{\"nonsense\":1}");
-    bed.stream.begin(LogIndex(2), Term(1), builder.finish(Wall(1)).unwrap()).unwrap();
-    assert!(matches!(bed.stream.step(9, &mut NoEffects), Err(ApplyError::Config(_))));
+    bed.stream
+        .begin(LogIndex(2), Term(1), builder.finish(Wall(1)).unwrap())
+        .unwrap();
+    assert!(matches!(
+        bed.stream.step(9, &mut NoEffects),
+        Err(ApplyError::Config(_))
+    ));
 }

@@ -50,9 +50,13 @@ fn go_duration_ns(text: &str) -> Option<i64> {
         return None;
     }
     while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|end| *end > 0)?;
+        let number_end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .filter(|end| *end > 0)?;
         let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let unit_end = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
         let unit_ns: i128 = match unit {
             "ns" => 1,
@@ -75,7 +79,11 @@ fn scaled(number: &str, unit: i128) -> Option<i128> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
-    let whole: i128 = if whole.is_empty() { 0 } else { i128::from(whole.parse::<u64>().ok()?) };
+    let whole: i128 = if whole.is_empty() {
+        0
+    } else {
+        i128::from(whole.parse::<u64>().ok()?)
+    };
     let mut value = whole.checked_mul(unit)?;
     let mut place = unit;
     for digit in fraction.bytes() {
@@ -164,7 +172,10 @@ impl TtlIndex {
 
     /// When the next ones expire.
     pub(super) fn next_due(&self) -> Option<Wall> {
-        self.due.keys().next().map(|span| Wall(span.saturating_mul(SPAN_NS)))
+        self.due
+            .keys()
+            .next()
+            .map(|span| Wall(span.saturating_mul(SPAN_NS)))
     }
 
     /// One message that has expired by `now`; it stays listed until [`TtlIndex::done`].
@@ -252,7 +263,10 @@ mod tests {
         ] {
             assert_eq!(Ttl::parse(text.as_bytes()), expected, "{text:?}");
         }
-        assert_eq!([0, 59, 60, 3_600, 3_661].map(go_seconds), ["0s", "59s", "1m0s", "1h0m0s", "1h1m1s"]);
+        assert_eq!(
+            [0, 59, 60, 3_600, 3_661].map(go_seconds),
+            ["0s", "59s", "1m0s", "1h0m0s", "1h1m1s"]
+        );
     }
 
     #[test]

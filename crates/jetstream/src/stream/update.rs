@@ -67,7 +67,8 @@ impl Stream {
         let origins = self.config.sources.iter().chain(&self.config.mirror);
         let kept: Vec<Vec<u8>> = origins.map(super::source_key).collect();
         if old.mirror.is_some() || !old.sources.is_empty() {
-            self.sources.retain(|key, _| kept.iter().any(|kept| **kept == **key));
+            self.sources
+                .retain(|key, _| kept.iter().any(|kept| **kept == **key));
         }
     }
 }
