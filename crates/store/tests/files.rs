@@ -430,6 +430,24 @@ fn a_delta_costs_what_changed() {
 }
 
 #[test]
+fn a_file_outlives_the_checkpoints_that_name_it() {
+    let disk = MemDisk::new();
+    let mut store = filled(&disk, 600, 5);
+    save(&mut store, &disk);
+    let mut second = Vec::new();
+    let number = store.encode_checkpoint(CheckpointKind::Full, &mut second);
+    let expected = (store.digest(), store.state());
+    // Everything goes before the checkpoint is durable, and it names all of it.
+    while store.purge(&mut Purge::new(Filters::all(), None, 0), 100) != Ok(PurgeStep::Done) {}
+    store.checkpoint_durable(number);
+    settle(&mut store, &disk);
+    let again = Store::restore(config(), &[&second], &disk, OnLoss::Refuse).unwrap();
+    assert_eq!((again.digest(), again.state()), expected);
+    save(&mut store, &disk);
+    assert!(disk.files().is_empty());
+}
+
+#[test]
 fn pinned_files_stay() {
     let disk = MemDisk::new();
     let mut store = filled(&disk, 600, 5);
