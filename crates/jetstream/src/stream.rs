@@ -14,10 +14,10 @@
 //!
 //! 1. the stream: a mirror takes no publishes (10003), sealed (10109)
 //! 2. sizes: `max_msg_size` (10054), header block over 65,535 bytes (10097)
-//! 3. form of headers: `Nats-Stream-Source` from a client (10227), `Nats-Incr` (10168), `Nats-Batch-Id` (10174),
-//!    `Nats-Schedule` (10188), `Nats-Schedule-Next` and `Nats-Scheduler` (10212), `Nats-TTL` invalid (10165) or disabled
-//!    (10166), `Nats-Rollup` not permitted or no value (10111), a subject for the expected last sequence without the
-//!    sequence (10193)
+//! 3. form of headers: `Nats-Stream-Source` from a client (10227), `Nats-Incr` (10171, 10168), `Nats-Batch-Id` (10174),
+//!    `Nats-Schedule` (10188), `Nats-Schedule-Next` and `Nats-Scheduler` (10188, 10212), `Nats-TTL` invalid (10165) or
+//!    disabled (10166), `Nats-Rollup` not permitted or no value (10111), a subject for the expected last sequence
+//!    without the sequence (10193)
 //! 4. `Nats-Expected-Stream` (10060)
 //! 5. `Nats-Expected-Last-Subject-Sequence` (10071 with the true sequence)
 //! 6. `Nats-Expected-Last-Sequence` (10071 with the true sequence)

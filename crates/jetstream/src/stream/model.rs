@@ -651,7 +651,7 @@ proptest! {
         for (byte, flip) in state[at..].iter_mut().zip(flips) {
             *byte ^= flip;
         }
-        super::fuzz_restore(&state);
+        fuzz_restore(&state);
     }
 
     /// Arbitrary bytes as an entry never panic.

@@ -12,7 +12,6 @@ use bytes::{Bytes, BytesMut};
 use tidelock_base::limits::STORED_HEADER_BYTES_MAX;
 use tidelock_base::{ApiErrorCode, StreamSeq, Wall};
 use tidelock_record::{RecordRef, encode_into};
-use tidelock_subject::is_valid_filter;
 
 /// What a rollup removes: all that is older, on the message's subject or in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,20 +139,8 @@ impl Stream {
         if record.header().len() > STORED_HEADER_BYTES_MAX {
             return Err(ApiErrorCode::StreamHeaderExceedsMaximum.into());
         }
-        for (present, code) in [
-            (headers.stream_source, ApiErrorCode::MessageSourceHdrNotAllowed),
-            (headers.incr, ApiErrorCode::MessageIncrDisabled),
-            (headers.batch_id, ApiErrorCode::AtomicPublishDisabled),
-            (headers.schedule, ApiErrorCode::MessageSchedulesDisabled),
-            (
-                headers.schedule_next,
-                ApiErrorCode::MessageSchedulesSchedulerInvalid,
-            ),
-            (headers.scheduler, ApiErrorCode::MessageSchedulesSchedulerInvalid),
-        ] {
-            if present.is_some() {
-                return Err(code.into());
-            }
+        if let Some(code) = later_feature(headers) {
+            return Err(code.into());
         }
         let ttl = match headers.ttl.map(Ttl::parse) {
             None => None,
@@ -168,13 +155,7 @@ impl Stream {
             }
             Some(value) => Some(rollup(value).ok_or_else(|| Refusal::RollupValue(value.into()))?),
         };
-        let lacks_sequence =
-            headers.expected_last_subject.is_some() && headers.expected_last_subject_seq.is_none();
-        if lacks_sequence
-            || headers
-                .expected_last_subject
-                .is_some_and(|subject| !is_valid_filter(subject))
-        {
+        if headers.expected_last_subject.is_some() && headers.expected_last_subject_seq.is_none() {
             return Err(ApiErrorCode::StreamExpectedLastSeqPerSubjectInvalid.into());
         }
         Ok(Form { ttl, rollup })
@@ -231,10 +212,9 @@ impl Stream {
         })
     }
 
-    /// Last sequence on a subject, which may have wildcards; 0 if there is none.
+    /// Last sequence on a subject, which may have wildcards; 0 if there is none, or if it is no subject.
     fn last_on(&self, subject: &[u8]) -> StreamSeq {
         let last = if tidelock_subject::has_wildcard(subject) {
-            // Valid, as step 3 has made sure.
             tidelock_subject::SubjectFilter::try_from(subject)
                 .ok()
                 .and_then(|filter| self.store.last_matching(&tidelock_store::Filters::one(filter)))
@@ -403,6 +383,41 @@ impl Stream {
         encode_into(&mut raised, record.subject(), &header, record.payload()).map_err(CommandError::from)?;
         Ok((raised.freeze(), Some(Ttl::Seconds(least))))
     }
+}
+
+/// The error for headers that only servers set, or that belong to features which no stream has yet; the codes are
+/// those that nats-server 2.15.1 gives on a stream where the feature is off.
+fn later_feature(headers: &PubHeaders<'_>) -> Option<ApiErrorCode> {
+    let is_purge = headers.schedule_next == Some(b"purge") && headers.scheduler.is_some();
+    let schedules_further = headers.schedule_next.is_some() || headers.scheduler.is_some();
+    [
+        (
+            headers.stream_source.is_some(),
+            ApiErrorCode::MessageSourceHdrNotAllowed,
+        ),
+        (
+            headers.incr.is_some_and(|incr| !is_integer(incr)),
+            ApiErrorCode::MessageIncrInvalid,
+        ),
+        (headers.incr.is_some(), ApiErrorCode::MessageIncrDisabled),
+        (headers.batch_id.is_some(), ApiErrorCode::AtomicPublishDisabled),
+        (
+            headers.schedule.is_some() || is_purge,
+            ApiErrorCode::MessageSchedulesDisabled,
+        ),
+        (schedules_further, ApiErrorCode::MessageSchedulesSchedulerInvalid),
+    ]
+    .into_iter()
+    .find_map(|(applies, code)| applies.then_some(code))
+}
+
+/// Decimal digits behind an optional sign, as many as there are.
+fn is_integer(value: &[u8]) -> bool {
+    let digits = value
+        .strip_prefix(b"+")
+        .or_else(|| value.strip_prefix(b"-"))
+        .unwrap_or(value);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// `sub` or `all`, in any case.

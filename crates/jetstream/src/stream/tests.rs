@@ -299,6 +299,39 @@ fn checks_of_a_publish_in_their_order() {
     );
 }
 
+/// As nats-server 2.15.1 answers where the features are off.
+#[test]
+fn headers_of_features_that_are_off() {
+    let mut bed = Bed::new(|_| ());
+    let text = bed.publish(&[
+        ("s.a", &[("Nats-Incr", "x")]),
+        ("s.a", &[("Nats-Incr", "-1")]),
+        ("s.a", &[("Nats-Schedule-Next", "purge")]),
+        ("s.a", &[("Nats-Scheduler", "s.y")]),
+        (
+            "s.a",
+            &[("Nats-Schedule-Next", "purge"), ("Nats-Scheduler", "s.y")],
+        ),
+        ("s.a", &[("Nats-Schedule-Next", "x"), ("Nats-Scheduler", "s.y")]),
+        ("s.a", &[("Nats-Batch-Sequence", "1")]),
+        ("s.a", &[("Nats-Rollup", "")]),
+        (
+            "s.a",
+            &[
+                ("Nats-Expected-Last-Subject-Sequence", "0"),
+                ("Nats-Expected-Last-Subject-Sequence-Subject", "a..b"),
+            ],
+        ),
+    ]);
+    assert_eq!(
+        text,
+        "#1 10171 message counter increment is invalid\n#2 10168 message counters is disabled\n\
+         #3 10212 message schedules invalid scheduler\n#4 10212 message schedules invalid scheduler\n\
+         #5 10188 message schedules is disabled\n#6 10212 message schedules invalid scheduler\n\
+         #7 stored 1\n#8 stored 2\n#9 stored 3\n"
+    );
+}
+
 #[test]
 fn discard_old_makes_room_from_the_narrowest_limit_to_the_widest() {
     let mut bed = Bed::new(|config| {
