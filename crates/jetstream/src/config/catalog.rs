@@ -19,6 +19,22 @@ pub struct ConfigLimits {
     pub ack_pending_max: Option<u32>,
     /// Largest `max_batch` of a consumer (`jetstream.limits.max_request_batch`); also the default.
     pub request_batch_max: Option<u32>,
+    /// Most consumers of a stream if neither it nor the account has a limit
+    /// (`jetstream.limits.default_max_consumers`, 1000 on nats-server 2.15.1).
+    pub consumers_default_max: Option<u32>,
+}
+
+impl ConfigLimits {
+    /// How many consumers a stream may have; consumers that feed other streams do not count. One more is refused with
+    /// 10026.
+    #[must_use]
+    pub fn consumers_max(&self, stream: &StreamConfig) -> Option<u32> {
+        let account = u32::try_from(self.account.max_consumers)
+            .ok()
+            .filter(|most| *most > 0);
+        let limits = [stream.max_consumers, account];
+        limits.into_iter().flatten().min().or(self.consumers_default_max)
+    }
 }
 
 /// The streams of the account.

@@ -128,13 +128,11 @@ pub fn validate_consumer(
     check_bounds(&config, context)?;
     check_start(&config)?;
     check_filters(&config)?;
+    fill_sampling(&mut config)?;
     unsupported::check_consumer(&config, context.now)?;
     check_flow_control(&config)?;
     check_backoff(&config)?;
     let auto_named = fill_name(&mut config, context.auto_name)?;
-    if config.pause_until == Some(api::Time::ZERO) {
-        config.pause_until = None;
-    }
     let level = metadata::required_level_of_consumer(&config);
     metadata::store(&mut config.metadata, level);
     ConsumerConfig::from_normalised(config, auto_named)
@@ -236,6 +234,14 @@ fn fill_from_limits(
     pedantic: bool,
 ) -> Result<(), ApiError> {
     let own = context.stream.consumer_limits;
+    if let Some(most) = own.max_ack_pending.filter(|_| config.max_ack_pending == 0) {
+        if pedantic {
+            return Err(pedantic_error(
+                "max_ack_pending must be set if it's configured in stream limits",
+            ));
+        }
+        config.max_ack_pending = i64::from(most);
+    }
     if let Some(threshold) = own
         .inactive_threshold
         .filter(|_| config.inactive_threshold.0 == 0)
@@ -246,14 +252,6 @@ fn fill_from_limits(
             ));
         }
         config.inactive_threshold = Nanos::from(threshold);
-    }
-    if let Some(most) = own.max_ack_pending.filter(|_| config.max_ack_pending == 0) {
-        if pedantic {
-            return Err(pedantic_error(
-                "max_ack_pending must be set if it's configured in stream limits",
-            ));
-        }
-        config.max_ack_pending = i64::from(most);
     }
     if config.max_ack_pending == 0 && config.ack_policy != AckPolicy::None {
         let most = ack_pending_limits(context)
@@ -286,11 +284,11 @@ fn check_texts(config: &api::ConsumerConfig) -> Result<(), ApiError> {
         let most = DESCRIPTION_BYTES_MAX.to_string();
         return Err(ApiError::with(ApiErrorCode::ConsumerDescriptionTooLong, &[&most]));
     }
-    if config.ack_wait.0 < 0 {
-        return Err(ApiErrorCode::ConsumerAckWaitNegative.into());
-    }
     if config.backoff.iter().any(|wait| wait.0 < 0) {
         return Err(ApiErrorCode::ConsumerBackOffNegative.into());
+    }
+    if config.ack_wait.0 < 0 {
+        return Err(ApiErrorCode::ConsumerAckWaitNegative.into());
     }
     Ok(())
 }
@@ -378,7 +376,7 @@ fn check_bounds(config: &api::ConsumerConfig, context: &ConsumerContext<'_>) -> 
         ));
     }
     if let Some(most) = ack_pending_limits(context).min()
-        && (config.max_ack_pending > most || config.max_ack_pending == -1)
+        && config.max_ack_pending > most
     {
         let most = most.to_string();
         return Err(ApiError::with(
@@ -465,6 +463,26 @@ fn check_filters(config: &api::ConsumerConfig) -> Result<(), ApiError> {
             return Err(ApiErrorCode::ConsumerOverlappingSubjectFilters.into());
         }
         rest = others;
+    }
+    Ok(())
+}
+
+/// A share of zero percent is no sampling.
+fn fill_sampling(config: &mut api::ConsumerConfig) -> Result<(), ApiError> {
+    let refuse = |text: &str| Err(ApiError::with(ApiErrorCode::ConsumerInvalidSampling, &[text]));
+    if config.sample_freq.is_empty() {
+        return Ok(());
+    }
+    let digits = config
+        .sample_freq
+        .strip_suffix('%')
+        .unwrap_or(&config.sample_freq);
+    match digits.parse::<i64>() {
+        Ok(0) => config.sample_freq.clear(),
+        Ok(1..) => {}
+        // The text is what nats-server prints for an error that is none.
+        Ok(..0) => return refuse("<nil>"),
+        Err(_) => return refuse(&format!("strconv.Atoi: parsing {digits:?}: invalid syntax")),
     }
     Ok(())
 }
