@@ -62,17 +62,4 @@ pub fn rtt_text(rtt: Option<Nanos>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tidelock_base::Wall;
-
-    #[test]
-    fn uptime_has_the_units_it_needs() {
-        let text = |seconds: i64| uptime(Time(Wall(0)), Time(Wall(seconds * 1_000_000_000)));
-        assert_eq!(text(0), "0s");
-        assert_eq!(text(463), "7m43s");
-        assert_eq!(text(3_600), "1h0m0s");
-        assert_eq!(text(93_784), "1d2h3m4s");
-        assert_eq!(text(366 * 86_400), "1y1d0h0m0s");
-    }
-}
+mod tests;
