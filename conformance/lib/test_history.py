@@ -88,7 +88,7 @@ class Verify(unittest.TestCase):
 
     def test_random_histories_against_brute_force(self) -> None:
         verdicts = {True: 0, False: 0}
-        for seed in range(600):
+        for seed in range(1200):
             history = invented(random.Random(seed))
             expected = brute(history)
             verdicts[expected] += 1
@@ -113,10 +113,10 @@ def invented(rng: random.Random) -> list[Operation]:
         span = (at - rng.randint(0, 4), at + rng.randint(0, 4))
         choice = rng.random()
         if choice < 0.45:
-            value, at_revision = (state, revision) if rng.random() < 0.8 else rng.choice(seen)
+            value, at_revision = (state, revision) if rng.random() < 0.65 else rng.choice(seen)
             history.append(op("get", span, revision=at_revision, value=value))
         elif choice < 0.85:
-            name, expected = f"v{number}", revision if rng.random() < 0.8 else rng.choice(seen)[1]
+            name, expected = f"v{number}", revision if rng.random() < 0.65 else rng.choice(seen)[1]
             effect = expected == revision
             if rng.random() < 0.3:
                 history.append(op("cas", span, "unknown", expected=expected, value=name))
