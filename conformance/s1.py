@@ -51,6 +51,7 @@ class Bench:
     async def flood(self, count: int) -> None:
         """Pipelined: 200 publishes are out at any time."""
         gate = asyncio.Semaphore(200)
+        await leader(self.cluster, "src")
         async with await connect(self.cluster.nodes[0]) as client:
 
             async def one(number: int) -> bool:

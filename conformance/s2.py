@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from lib.checks import leader, live, step_down
 from lib.client import Ack, Client, Refused, connect
-from lib.cluster import Cluster, Node
+from lib.cluster import Cluster
 from lib.history import Operation, save, stale_reads, verify
 from lib.kv import LANGUAGES, Load, create_bucket, explained, outcomes
 from lib.program import Run, program
 
 _ALLOWED = ("timeout", "no responders", "disconnected")
 _LIVE = 20.0
+_READS = 300.0
+"""Gets a second of each reader: enough to catch a stale one, and the writers keep the machine."""
 
 
 class Scenario:
@@ -45,12 +48,12 @@ class Scenario:
         bucket, load = await self.bucket(), Load()
         try:
             await self._start(load, bucket, language, mode, count)
-            await load.finished(60 + count / 25, slice(3))
+            await load.finished(60 + count / 25, slice(3, 6))
             history = await load.collect()
         finally:
             load.end()
         self.run.note(f"{language}, revision from {mode}: {outcomes(history)}")
-        save(history, self.run.folder / f"{bucket}.jsonl")
+        save(history, self.cluster.folder / f"{bucket}.jsonl")
         conflicts = [op for op in history if op.outcome == "conflict"]
         self.run.check(not conflicts, f"{_count(conflicts, 'conflict')} without any fault")
         unknown = [op for op in history if op.outcome == "unknown"]
@@ -71,7 +74,7 @@ class Scenario:
         finally:
             load.end()
         self.run.note(f"{language}, {made} faults, live again in {took:.1f} s: {outcomes(history)}")
-        save(history, self.run.folder / f"{bucket}.jsonl")
+        save(history, self.cluster.folder / f"{bucket}.jsonl")
         good, bad = explained(history)
         if good:
             self.run.note(f"{len(good)} conflicts with an own update whose answer never came")
@@ -84,9 +87,10 @@ class Scenario:
 
     async def _start(self, load: Load, bucket: str, language: str, mode: str, count: int) -> None:
         for index, node in enumerate(self.cluster.nodes, 1):
-            await load.start(language, node, bucket, f"key{index}", f"w{index}", mode, count)
+            await load.start("python", node, bucket, "key1,key2,key3", f"r{index}", "read", rate=_READS)
         for index, node in enumerate(self.cluster.nodes, 1):
-            await load.start("python", node, bucket, "key1,key2,key3", f"r{index}", "read")
+            await load.start(language, node, bucket, f"key{index}", f"w{index}", mode, count)
+        await load.started()
 
     def _consistent(self, history: list[Operation]) -> None:
         stale = stale_reads(history)
@@ -96,21 +100,16 @@ class Scenario:
 
     async def step_downs(self, stream: str, seconds: float) -> int:
         """Another leader each second."""
-        made = 0
 
         async def fault() -> None:
-            nonlocal made
-            nodes = [n for n in self.cluster.nodes if n.running]
-            async with await connect(self.run.random.choice(nodes)) as client:
+            async with await connect(self.run.random.choice(self.cluster.nodes)) as client:
                 await step_down(client, stream)
-            made += 1
 
-        await self._every(1.0, seconds, fault)
-        return made
+        return await self._every(1.0, seconds, fault)
 
     async def pauses(self, stream: str, seconds: float) -> int:
-        """SIGSTOP of the leader for 1 to 10 s (1 to 4 s in the short form)."""
-        longest = 4.0 if self.run.short else 10.0
+        """SIGSTOP of the leader for 1 to 10 s (1 to 3 s in the short form)."""
+        longest = 3.0 if self.run.short else 10.0
 
         async def fault() -> None:
             node = await leader(self.cluster, stream)
@@ -121,7 +120,7 @@ class Scenario:
                 node.resume()
             await self.cluster.ready()
 
-        return await self._repeat(seconds, fault)
+        return await self._every(0.5, seconds, fault)
 
     async def cuts(self, stream: str, seconds: float) -> int:
         """The leader cut from both followers, while the clients of its node stay connected to it."""
@@ -130,12 +129,12 @@ class Scenario:
         async def fault() -> None:
             links.isolate((await leader(self.cluster, stream)).index)
             try:
-                await asyncio.sleep(self.run.random.uniform(2.0, 5.0))
+                await asyncio.sleep(self.run.random.uniform(2.0, 3.0 if self.run.short else 5.0))
             finally:
                 links.heal()
             await self.cluster.ready()
 
-        return await self._repeat(seconds, fault)
+        return await self._every(0.5, seconds, fault)
 
     async def one_way_cuts(self, stream: str, seconds: float) -> int:
         """The leader hears its followers, and they do not hear it, or the other way round."""
@@ -147,12 +146,12 @@ class Scenario:
             for other in self.cluster.others(node):
                 links.cut_one_way(*((other.index, node.index) if deaf else (node.index, other.index)))
             try:
-                await asyncio.sleep(self.run.random.uniform(2.0, 5.0))
+                await asyncio.sleep(self.run.random.uniform(2.0, 3.0 if self.run.short else 5.0))
             finally:
                 links.heal()
             await self.cluster.ready()
 
-        return await self._repeat(seconds, fault)
+        return await self._every(0.5, seconds, fault)
 
     async def kills(self, stream: str, seconds: float) -> int:
         """SIGKILL of the leader, and its restart once another one leads."""
@@ -166,9 +165,6 @@ class Scenario:
                 await node.start()
             await self.cluster.ready()
 
-        return await self._repeat(seconds, fault)
-
-    async def _repeat(self, seconds: float, fault: Callable[[], Awaitable[None]]) -> int:
         return await self._every(0.5, seconds, fault)
 
     async def _every(self, pause: float, seconds: float, fault: Callable[[], Awaitable[None]]) -> int:
@@ -197,30 +193,36 @@ def _count(operations: list[Operation], noun: str) -> str:
     return f"{len(operations)} {noun}(s) ({', '.join(codes)}), first {operations[0].line()},"
 
 
-async def _variant(run: Run, name: str, links: bool, act: Callable[[Scenario], Awaitable[None]]) -> None:
-    if not run.wanted(name):
-        return
-    async with run.part(name):
-        async with Cluster(run, 3, links=links and run.isolated, name=name.replace(" ", "-")) as cluster:
-            await act(Scenario(run, cluster))
-
-
 async def main(run: Run) -> None:
-    """All variants, each on a cluster of its own."""
-    for language in LANGUAGES:
-        for mode in ("get", "ack"):
-            count = {"python": 400, "java": 400, "rust": 600}[language] if run.short else 20_000
-            await _variant(run, f"{language} {mode}", False, lambda s, a=language, m=mode, c=count: s.quiet(a, m, c))
-    seconds = 3.0 if run.short else 60.0
-    faults: list[tuple[str, Callable[[Scenario], Callable[[str, float], Awaitable[int]]], bool]] = [
-        ("step-down", lambda s: s.step_downs, False), ("pause", lambda s: s.pauses, False), ("cut", lambda s: s.cuts, True),
-        ("one-way cut", lambda s: s.one_way_cuts, True), ("kill", lambda s: s.kills, False),
-    ]
-    for number, (name, fault, links) in enumerate(faults):
-        languages = [LANGUAGES[number % 3]] if run.short else LANGUAGES
-        for language in languages:
+    """The variants without faults on one cluster, those with faults each on its own."""
+    quiet = [(language, mode) for language in LANGUAGES for mode in ("get", "ack") if run.wanted(f"{language} {mode}")]
+    if quiet:
+        async with Cluster(run, 3, name="quiet") as cluster:
+            scenario = Scenario(run, cluster)
+            for language, mode in quiet:
+                async with run.part(f"{language} {mode}"):
+                    await scenario.quiet(language, mode, 300 if run.short else 20_000)
+    seconds = 1.0 if run.short else 60.0
+    for number, name in enumerate(_FAULTS):
+        for language in [LANGUAGES[number % 3]] if run.short else LANGUAGES:
+            part = f"{name} {language}"
             mode = run.random.choice(("get", "ack"))
-            await _variant(run, f"{name} {language}", links, lambda s, a=language, m=mode, f=fault: s.faulty(a, m, f(s), seconds))
+            if not run.wanted(part):
+                continue
+            async with run.part(part):
+                async with Cluster(run, 3, links=_FAULTS[name][1] and run.isolated, name=part.replace(" ", "-")) as cluster:
+                    scenario = Scenario(run, cluster)
+                    await scenario.faulty(language, mode, partial(_FAULTS[name][0], scenario), seconds)
+
+
+_FAULTS: dict[str, tuple[Callable[[Scenario, str, float], Awaitable[int]], bool]] = {
+    "step-down": (Scenario.step_downs, False),
+    "pause": (Scenario.pauses, False),
+    "cut": (Scenario.cuts, True),
+    "one-way cut": (Scenario.one_way_cuts, True),
+    "kill": (Scenario.kills, False),
+}
+"""Each fault, and whether it needs links that can be cut."""
 
 
 if __name__ == "__main__":

@@ -47,21 +47,35 @@ class Load:
     """Writers and readers that run."""
 
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
+    ready: list[asyncio.Task[bytes]] = field(default_factory=list)
     outputs: list[asyncio.Task[bytes]] = field(default_factory=list)
     errors: list[asyncio.Task[bytes]] = field(default_factory=list)
 
-    async def start(self, language: str, node: Node, bucket: str, key: str, client: str, mode: str, count: int = 0) -> None:
-        """One more process."""
+    async def start(self, language: str, node: Node, bucket: str, key: str, client: str, mode: str, count: int = 0, rate: float = 0) -> None:
+        """One more process; `started` waits until all are at work. `rate` is for readers, in gets a second."""
         words = [
             *command(language), "--server", node.url, "--bucket", bucket, "--key", key, "--client", client, "--mode", mode,
-            "--count", str(count), "--timeout-ms", "2000",
+            "--count", str(count), "--timeout-ms", "2000", *(["--rate", str(rate)] if rate else []),
         ]
         pipe = subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, limit=1 << 20)
         assert process.stdout is not None and process.stderr is not None
         self.processes.append(process)
-        self.outputs.append(asyncio.create_task(process.stdout.read()))
+        self.ready.append(asyncio.create_task(process.stdout.readline()))
         self.errors.append(asyncio.create_task(process.stderr.read()))
+
+    async def started(self, limit: float = 30.0) -> None:
+        """Until every process has opened its bucket; the time that a virtual machine takes to start is nobody's fault."""
+        try:
+            lines = await asyncio.wait_for(asyncio.gather(*self.ready), limit)
+        except asyncio.TimeoutError:
+            raise Failed(f"a client did not open its bucket within {limit:g} s") from None
+        for line, error in zip(lines, self.errors):
+            if line != b"ready\n":
+                raise Failed(f"a client did not start: {(await error).decode(errors='replace').strip()[-400:]}")
+        for process in self.processes:
+            assert process.stdout is not None
+            self.outputs.append(asyncio.create_task(process.stdout.read()))
 
     def stop(self) -> None:
         """Ask all that still run to end."""

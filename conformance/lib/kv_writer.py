@@ -12,10 +12,12 @@ scenario runs with any of them:
                        acknowledgement (after anything else: on that of a get)
     --mode read        only gets, one key after the other (Python only)
     --count N          end after N successful updates, or N reads; 0: until standard input closes
+    --rate N           reads a second at most (Python only)
     --timeout-ms N     wait for an answer
 
-Whatever the mode, the program ends early when standard input closes. Output: one JSON object a
-line, with the fields of `lib.history.Operation`. The first update of a key expects revision 0.
+Whatever the mode, the program ends early when standard input closes. Output: the line `ready` once
+the bucket is open, and at the end one JSON object a line, with the fields of
+`lib.history.Operation`. The first update of a key expects revision 0.
 """
 from __future__ import annotations
 
@@ -98,13 +100,16 @@ async def write(requests: Requests, key: str, *, from_ack: bool, count: int, sto
         known = updated if from_ack else None
 
 
-async def read(requests: Requests, keys: list[str], *, count: int, stop: asyncio.Event) -> None:
+async def read(requests: Requests, keys: list[str], *, count: int, rate: float, stop: asyncio.Event) -> None:
     """The reader's loop."""
     done = 0
+    due = time.monotonic()
     while not stop.is_set() and (count == 0 or done < count):
         if await requests.get(keys[done % len(keys)]) is None:
             await asyncio.sleep(_PAUSE)
         done += 1
+        due = max(due + 1 / rate, time.monotonic() - 1)
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
 
 
 async def _stop_at_end_of_input(stop: asyncio.Event) -> None:
@@ -121,6 +126,7 @@ async def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--mode", choices=("get", "ack", "read"), default="get")
     parser.add_argument("--count", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=1e9)
     parser.add_argument("--timeout-ms", type=int, default=2000)
     args = parser.parse_args()
     where = urlsplit(args.server)
@@ -129,8 +135,9 @@ async def main() -> None:
     watching = asyncio.create_task(_stop_at_end_of_input(stop))
     async with await connect(place) as client:  # type: ignore[arg-type]
         requests = Requests(client, args.bucket, args.client, args.timeout_ms / 1000, [])
+        print("ready", flush=True)
         if args.mode == "read":
-            await read(requests, args.key.split(","), count=args.count, stop=stop)
+            await read(requests, args.key.split(","), count=args.count, rate=args.rate, stop=stop)
         else:
             await write(requests, args.key, from_ack=args.mode == "ack", count=args.count, stop=stop)
     watching.cancel()

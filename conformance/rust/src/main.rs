@@ -105,8 +105,8 @@ fn chain(error: &dyn Error) -> String {
 
 /// The sequence that a refusal names, 0 if it names none.
 fn named_sequence(text: &str) -> u64 {
-    let digits = text.split("wrong last sequence: ").nth(1).unwrap_or_default();
-    digits.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse().unwrap_or(0)
+    let tail = text.rsplit("wrong last sequence: ").next().unwrap_or_default();
+    tail.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse().unwrap_or(0)
 }
 
 struct Writer<'a, W: Write> {
@@ -239,6 +239,8 @@ async fn main() -> Result<(), Fault> {
     context.set_timeout(flags.timeout);
     let store = context.get_key_value(flags.bucket.as_str()).await?;
     let stop = stop_signal();
-    let out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    writeln!(out, "ready")?;
+    out.flush()?;
     Writer { flags: &flags, store, out, number: 0 }.run(&stop).await
 }

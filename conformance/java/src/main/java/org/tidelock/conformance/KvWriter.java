@@ -165,6 +165,8 @@ public final class KvWriter {
         try (Connection connection = Nats.connect(options)) {
             KeyValue store = connection.keyValue(flags.get("bucket"), storeOptions);
             PrintStream out = new PrintStream(new BufferedOutputStream(System.out, 1 << 16), false, StandardCharsets.UTF_8);
+            out.println("ready");
+            out.flush();
             boolean fromAck = "ack".equals(flags.get("mode"));
             long count = Long.parseLong(flags.getOrDefault("count", "0"));
             new KvWriter(store, flags.get("key"), flags.get("client"), out).run(fromAck, count, stopSignal());
