@@ -8,6 +8,7 @@
 //! all. Nothing is sent twice by the link itself: what must survive a lost link is resent by who needs it, under the
 //! same number (publishes), or given up (requests).
 
+use crate::cluster::PeerEvent;
 use crate::deliver_batch::DeliverBatch;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -31,6 +32,23 @@ pub enum LaneKind {
 impl LaneKind {
     /// All lanes, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Pulse, Self::Log, Self::Client, Self::Bulk];
+
+    /// Its number: its place in [`Self::ALL`], and what frames carry.
+    #[must_use]
+    pub const fn index(self) -> u8 {
+        match self {
+            Self::Pulse => 0,
+            Self::Log => 1,
+            Self::Client => 2,
+            Self::Bulk => 3,
+        }
+    }
+
+    /// The lane with this number.
+    #[must_use]
+    pub fn from_index(index: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(index)).copied()
+    }
 }
 
 /// One thing said.
@@ -57,10 +75,60 @@ pub enum Cell {
     Request(Box<Request>),
     /// An answer to a request.
     Reply(Box<Reply>),
+    /// A pull request, for the leader of the stream's group.
+    Pull(Box<Request>),
+    /// Pull requests have ended, or were not taken.
+    PullsEnded(PullsEnded),
+    /// Acknowledgements of clients, for the leader of the stream's group.
+    Acks(Acks),
     /// A node's interest changed (links only), or all of it, after a link came up.
     Interest(InterestUpdate),
     /// Facts about a node that its peers show and use.
     NodeFacts(Box<NodeFacts>),
+    /// Where other nodes take routes, `host:port` (links only).
+    Gossip(Vec<Arc<str>>),
+    /// For another node, on its way to the worker that owns the links (within a node only).
+    Pass {
+        /// The node.
+        node: NodeId,
+        /// The lane it takes.
+        lane: LaneKind,
+        /// What is said.
+        cell: Box<Self>,
+    },
+    /// From another node, on its way from the worker that owns the links (within a node only).
+    Arrived {
+        /// The node that said it.
+        node: NodeId,
+        /// What it said.
+        cell: Box<Self>,
+    },
+    /// A worker's clients subscribed and unsubscribed; for the worker that owns the links (within a node only).
+    OwnInterest(Vec<InterestDelta>),
+    /// Another node came, changed or went (within a node only).
+    Peer(PeerEvent),
+    /// The queue towards another node has become long, or short again (within a node only).
+    Pressure {
+        /// The node.
+        node: NodeId,
+        /// Whether it is long: those who publish to the node are paused.
+        high: bool,
+    },
+    /// Clients are to be told the addresses of the cluster anew (within a node only).
+    ClientUrls,
+}
+
+/// One client subscribed to a pattern, or gave it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterestDelta {
+    /// The client's account.
+    pub account: AccountId,
+    /// The pattern.
+    pub filter: Box<[u8]>,
+    /// Queue group, if any.
+    pub queue: Option<Arc<[u8]>>,
+    /// Subscribed, or gave it up.
+    pub added: bool,
 }
 
 /// Publishes into a stream.
@@ -153,6 +221,41 @@ pub struct Reply {
     pub last: bool,
     /// The meta index that must have been applied before this is passed on, so that what was created is routable.
     pub after_meta: LogIndex,
+}
+
+/// Pull requests that the place where they entered need not remember any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullsEnded {
+    /// The group.
+    pub group: GroupId,
+    /// Who numbered them.
+    pub sender: WindowKey,
+    /// How they ended.
+    pub end: PullEnd,
+    /// Which ones.
+    pub numbers: Vec<u64>,
+}
+
+/// How a pull request ended at its consumer's leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PullEnd {
+    /// Its client has been told all there is to tell.
+    Served,
+    /// The node leads no more: its client is to be told.
+    LeaderLeft,
+    /// The node does not lead and has not taken it; the other one may.
+    NotTaken(Option<NodeId>),
+}
+
+/// Acknowledgements of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acks {
+    /// The stream's group.
+    pub group: GroupId,
+    /// How often nodes that do not lead have passed them on.
+    pub hops: u8,
+    /// Back to back, as `consumers` encodes them.
+    pub items: Bytes,
 }
 
 /// A change of a node's interest, as its peers see it.

@@ -25,65 +25,82 @@ const FLAG_PLAIN: u16 = 1;
 
 /// A message as it is routed.
 #[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
+pub(crate) struct Message<'a> {
     /// Subject that receivers see.
-    pub subject: &'a [u8],
+    pub(crate) subject: &'a [u8],
     /// Subject that is matched; the same as `subject` but for deliveries of consumers.
-    pub target: &'a [u8],
+    pub(crate) target: &'a [u8],
     /// Reply subject; empty for none.
-    pub reply: &'a [u8],
+    pub(crate) reply: &'a [u8],
     /// Header block; empty for none.
-    pub header: &'a [u8],
+    pub(crate) header: &'a [u8],
     /// Payload without header.
-    pub payload: &'a [u8],
+    pub(crate) payload: &'a [u8],
     /// The payload as shared bytes, if it is held that way.
-    pub shared: Option<&'a Bytes>,
+    pub(crate) shared: Option<&'a Bytes>,
 }
 
 /// Who gets an item at the receiver.
 #[derive(Clone, Copy, Debug)]
-pub struct Receivers<'a> {
+pub(crate) struct Receivers<'a> {
     /// The receiver's plain subscriptions.
-    pub plain: bool,
+    pub(crate) plain: bool,
     /// Queue members chosen by the sender.
-    pub picks: &'a [Local],
+    pub(crate) picks: &'a [Local],
     /// Queue groups of which the receiver chooses one member each.
-    pub queues: &'a [&'a [u8]],
+    pub(crate) queues: &'a [&'a [u8]],
 }
 
 /// Client messages for one place.
 #[derive(Clone, Debug, Default)]
 pub struct DeliverBatch {
     /// Items back to back.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Large payloads.
-    pub shared: Vec<Bytes>,
+    pub(crate) shared: Vec<Bytes>,
+    /// How many items there are.
+    pub(crate) messages: u32,
+}
+
+/// A [`DeliverBatch`] as it stands in a received frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchRef<'a> {
+    /// Items back to back.
+    pub(crate) bytes: &'a [u8],
+    /// Large payloads.
+    pub(crate) shared: &'a [Bytes],
 }
 
 /// One item of a [`DeliverBatch`], borrowed.
 #[derive(Clone, Debug)]
-pub struct Item<'a> {
+pub(crate) struct Item<'a> {
     /// Account of the message, in the sender's numbering.
-    pub account: AccountId,
+    pub(crate) account: AccountId,
     /// The message.
-    pub message: Message<'a>,
+    pub(crate) message: Message<'a>,
     /// Whether plain subscriptions get it.
-    pub plain: bool,
+    pub(crate) plain: bool,
     picks: &'a [u8],
     queues: &'a [u8],
     /// Length of the item in the buffer.
-    pub len: usize,
+    pub(crate) len: usize,
 }
 
 impl DeliverBatch {
     /// Whether there is nothing in it.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
+    /// The batch, borrowed.
+    #[must_use]
+    pub(crate) fn borrowed(&self) -> BatchRef<'_> {
+        BatchRef { bytes: &self.bytes, shared: &self.shared }
+    }
+
     /// Appends a message.
-    pub fn push(&mut self, account: AccountId, message: &Message<'_>, to: &Receivers<'_>) {
+    pub(crate) fn push(&mut self, account: AccountId, message: &Message<'_>, to: &Receivers<'_>) {
         let shared = message.shared.filter(|_| message.payload.len() > COPY_BYTES_MAX);
         let target = if message.target == message.subject { &[][..] } else { message.target };
         let inline = if shared.is_some() { &[][..] } else { message.payload };
@@ -100,6 +117,7 @@ impl DeliverBatch {
             self.shared.push(bytes.clone());
             len32(self.shared.len())
         });
+        self.messages += 1;
         let out = &mut self.bytes;
         out.reserve(total);
         out.extend_from_slice(&len32(total).to_le_bytes());
@@ -126,11 +144,14 @@ impl DeliverBatch {
         }
     }
 
+}
+
+impl<'a> BatchRef<'a> {
     /// The items, in order. Stops at the first that is malformed, which can only come from a broken peer.
-    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        let mut rest = self.bytes.as_slice();
+    pub(crate) fn items(self) -> impl Iterator<Item = Item<'a>> {
+        let mut rest = self.bytes;
         std::iter::from_fn(move || {
-            let item = Item::parse(rest, &self.shared)?;
+            let item = Item::parse(rest, self.shared)?;
             rest = rest.get(item.len..)?;
             Some(item)
         })
@@ -171,7 +192,7 @@ impl<'a> Item<'a> {
     }
 
     /// Queue members that the sender picked.
-    pub fn picks(&self) -> impl Iterator<Item = Local> + use<'a> {
+    pub(crate) fn picks(&self) -> impl Iterator<Item = Local> + use<'a> {
         self.picks.chunks_exact(PICK).filter_map(|chunk| {
             let mut r = Reader(chunk);
             let conn = ConnKey { index: r.u32()?, generation: r.u32()? };
@@ -180,7 +201,7 @@ impl<'a> Item<'a> {
     }
 
     /// Queue groups of which one member is to be chosen.
-    pub fn queues(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut r = Reader(self.queues);
         std::iter::from_fn(move || {
             let n = r.u16()?;
@@ -238,7 +259,7 @@ mod tests {
         let large = Message { target: b"a.b", reply: b"", header: b"", payload: &big, shared: Some(&big), ..small };
         batch.push(AccountId(2), &small, &Receivers { plain: true, picks: &[pick], queues: &[b"q1", b""] });
         batch.push(AccountId(1), &large, &Receivers { plain: false, picks: &[], queues: &[] });
-        let items: Vec<_> = batch.items().collect();
+        let items: Vec<_> = batch.borrowed().items().collect();
         let [first, second] = items.as_slice() else { panic!("two items") };
         assert_eq!((first.account, first.plain, first.message.target), (AccountId(2), true, &b"_INBOX.x"[..]));
         assert_eq!(first.message.payload, b"hi");
@@ -255,7 +276,7 @@ mod tests {
             Message { subject: b"s", target: b"s", reply: b"", header: b"", payload: b"xyz", shared: None };
         batch.push(AccountId(1), &message, &Receivers { plain: true, picks: &[], queues: &[] });
         for cut in 0..batch.bytes.len() {
-            let part = DeliverBatch { bytes: batch.bytes.get(..cut).unwrap_or_default().to_vec(), shared: vec![] };
+            let part = BatchRef { bytes: batch.bytes.get(..cut).unwrap_or_default(), shared: &[] };
             assert_eq!(part.items().count(), 0);
         }
     }

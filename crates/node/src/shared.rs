@@ -2,6 +2,7 @@
 //!
 //! Everything here is immutable after start, or an atomic that is written once a turn.
 
+use crate::cluster::PeerTable;
 use crate::interest::Interest;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
@@ -80,6 +81,8 @@ pub struct Totals {
     pub out_bytes: AtomicU64,
     /// Clients cut as slow consumers.
     pub slow_consumers: AtomicU64,
+    /// Links to other nodes cut as slow consumers.
+    pub slow_routes: AtomicU64,
     /// Stale clients.
     pub stale_connections: AtomicU64,
     /// Connections ever.
@@ -114,8 +117,9 @@ pub struct NodeShared {
     pub addresses: ArcSwap<Addresses>,
     /// Addresses of clients of the cluster's other servers, for `connect_urls`.
     pub peer_client_urls: ArcSwap<Vec<Arc<str>>>,
-    /// Name of the cluster, if there is one.
-    pub cluster_name: Option<Arc<str>>,
+    /// The other nodes of the cluster that there are links with.
+    pub peers: ArcSwap<PeerTable>,
+    cluster_name: ArcSwap<Option<Arc<str>>>,
     /// Counters.
     pub totals: Totals,
     /// Set when lame duck mode begins.
@@ -156,10 +160,22 @@ impl NodeShared {
             workers,
             addresses: ArcSwap::from_pointee(Addresses::default()),
             peer_client_urls: ArcSwap::from_pointee(Vec::new()),
-            cluster_name,
+            peers: ArcSwap::from_pointee(PeerTable::default()),
+            cluster_name: ArcSwap::from_pointee(cluster_name),
             totals,
             lame_duck: AtomicBool::new(false),
         }
+    }
+
+    /// Name of the cluster, if there is one. A name that was made up gives way to one that was configured.
+    #[must_use]
+    pub fn cluster_name(&self) -> Option<Arc<str>> {
+        Option::clone(&self.cluster_name.load())
+    }
+
+    /// The cluster is called otherwise from now on.
+    pub(crate) fn set_cluster_name(&self, name: Arc<str>) {
+        self.cluster_name.store(Arc::new(Some(name)));
     }
 
     /// The account with this number. Numbers come from this node's own table, so it is there; a number from

@@ -10,7 +10,7 @@ pub(crate) fn starting(shared: &NodeShared) {
     tracing::info!("Starting nats-server");
     tracing::info!("  Version:  {COMPATIBLE_VERSION}");
     tracing::info!("  Tidelock: {TIDELOCK_VERSION}");
-    if let Some(cluster) = &shared.cluster_name {
+    if let Some(cluster) = shared.cluster_name() {
         tracing::info!("  Cluster:  {cluster}");
     }
     tracing::info!("  Name:     {}", shared.identity.name);
@@ -32,7 +32,7 @@ pub(crate) fn listening(shared: &NodeShared) {
     let at = HostPort::new(shared.options.listen.host.clone(), addresses.listen_port);
     tracing::info!("Listening for client connections on {at}");
     tracing::info!("Server is ready");
-    if let Some(cluster) = &shared.cluster_name {
+    if let Some(cluster) = shared.cluster_name() {
         tracing::info!("Cluster name is {cluster}");
         let at = HostPort::new(addresses.cluster_host.clone(), addresses.cluster_port);
         tracing::info!("Listening for route connections on {at}");

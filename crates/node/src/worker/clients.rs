@@ -143,7 +143,7 @@ impl Core {
             auth_required: users.required() && (!first || !shared.anonymous_allowed),
             max_payload: i64::from(options.limits.max_payload),
             jetstream: options.jetstream.is_some(),
-            cluster: shared.cluster_name.as_deref().unwrap_or_default().to_owned(),
+            cluster: shared.cluster_name().as_deref().unwrap_or_default().to_owned(),
             cluster_dynamic: options.cluster.is_some() && options.cluster_name.is_none(),
             domain: options.jetstream.as_ref().and_then(|js| js.domain.clone()).unwrap_or_default(),
             connect_urls,

@@ -30,6 +30,7 @@ impl Worker {
             self.core.disarmed(key);
             self.tick(key);
         }
+        self.tick_links();
     }
 
     /// A connection was accepted.
@@ -70,8 +71,8 @@ impl Worker {
     }
 
     /// A connection that the worker asked for is open.
-    pub fn connected(&mut self, key: ConnKey, local: SocketAddr, peer: SocketAddr) {
-        self.route_connected(key, local, peer);
+    pub fn connected(&mut self, key: ConnKey, _local: SocketAddr, peer: SocketAddr) {
+        self.route_connected(key, peer);
     }
 
     /// Takes what was read, behind what was left over before; answers how much is done with. The rest is to be shown
@@ -135,7 +136,9 @@ impl Worker {
 
     /// Room for the rest of a large payload, to be read straight into; `None` if none is being read.
     pub fn payload_buffer(&mut self, key: ConnKey) -> Option<&mut [u8]> {
-        self.core.client(key)?;
+        if self.core.client(key).is_none() {
+            return self.route_buffer(key);
+        }
         let inbound = self.inbound.get_mut(key.index as usize)?.as_mut()?;
         let buffer = inbound.payload_buffer();
         if buffer.is_empty() { None } else { Some(buffer) }
@@ -143,6 +146,10 @@ impl Worker {
 
     /// The first `n` bytes of the payload buffer were filled.
     pub fn payload_filled(&mut self, key: ConnKey, n: usize) {
+        if self.is_route(key) {
+            self.route_filled(key, n);
+            return;
+        }
         let now = self.core.now.mono;
         let received = self.with_host(key, |inbound, host| {
             inbound.payload_filled(n);
@@ -238,10 +245,6 @@ impl Worker {
 
     fn tick(&mut self, key: ConnKey) {
         let now = self.core.now.mono;
-        if self.is_route(key) {
-            self.tick_route(key);
-            return;
-        }
         let Some(client) = self.core.clients.get_mut(key.index as usize).and_then(|place| place.client.as_mut()) else {
             return;
         };
@@ -294,22 +297,27 @@ impl Worker {
         for key in all {
             self.core.close(key, CloseReason::ServerShutdown);
         }
+        if let Some(links) = self.core.cluster.links.as_deref_mut() {
+            links.end_all();
+        }
         self.core.stopping = true;
     }
 
     /// The operator wants lame duck mode.
     pub fn lame_duck(&mut self) {
         self.core.shared.lame_duck.store(true, Ordering::Relaxed);
+        self.core.set_facts(|facts| facts.leaving = true);
     }
 
     /// Ends the turn: makes interest visible, sends what was decided, lists what is to be written.
     pub fn finish(&mut self, out: &mut Output) {
-        for n in 0..self.core.changes.len() {
-            if self.core.changes.get(n).is_some_and(|changes| !changes.is_empty()) {
-                self.core.commit_interest(AccountId(u32::try_from(n).unwrap_or(u32::MAX)));
-            }
-        }
+        self.drain_inbox();
+        self.core.commit_all_interest();
         self.core.flush_batches();
+        self.core.flush_nodes();
+        // What ended a link just now took interest with it.
+        self.core.commit_all_interest();
+        self.core.list_links(out);
         let pending = &mut self.core.out;
         out.resumed.append(&mut pending.resumed);
         out.dials.append(&mut pending.dials);

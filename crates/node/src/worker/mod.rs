@@ -7,6 +7,7 @@
 
 mod clients;
 mod input;
+mod links;
 mod output;
 mod peers;
 mod route_message;
@@ -15,6 +16,7 @@ mod streams;
 
 pub use output::{Answer, IoJob, IoOwner, Output, Query, QueryId};
 
+use crate::cluster::Cluster;
 use crate::interest::{Change, ConnKey, Root};
 use crate::route::{Route, Routes};
 use crate::shared::NodeShared;
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) random: Random,
     pub(crate) out: Pending,
     timers: Timers,
+    /// Links to other nodes, and what goes over them.
+    pub(crate) cluster: Cluster,
     /// Client messages of this turn for other workers of the node.
     to_workers: BTreeMap<WorkerId, DeliverBatch>,
     /// Client messages of this turn for other nodes.
@@ -178,6 +182,7 @@ impl Worker {
             random: Random::new(seed),
             out: Pending::default(),
             timers: Timers::default(),
+            cluster: Cluster::new(&shared, id, seed),
             to_workers: BTreeMap::new(),
             to_nodes: BTreeMap::new(),
             stopping: false,
@@ -195,7 +200,11 @@ impl Worker {
     /// When the next turn must begin, even if nothing comes in.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        self.core.timers.next()
+        if self.core.has_leftovers() {
+            return Some(self.core.now.mono);
+        }
+        let links = self.core.cluster.links.as_ref().map(|links| links.due());
+        [self.core.timers.next(), links].into_iter().flatten().min()
     }
 }
 
@@ -230,10 +239,14 @@ impl Core {
     /// Makes this worker's changes of one account visible to all.
     pub(crate) fn commit_interest(&mut self, account: AccountId) {
         let index = account.0 as usize;
-        let Some(changes) = self.changes.get_mut(index) else { return };
+        let Some(mut changes) = self.changes.get_mut(index).map(std::mem::take) else { return };
         let Some(shared) = self.shared.account(account) else { return };
-        let root = shared.interest.commit(changes);
+        let root = shared.interest.commit(&changes);
+        self.note_own_interest(account, &changes);
         changes.clear();
+        if let Some(place) = self.changes.get_mut(index) {
+            *place = changes;
+        }
         if let Some(place) = self.roots.get_mut(index) {
             *place = (root, place.1 + 1);
         }
@@ -247,6 +260,26 @@ impl Core {
         if !Arc::ptr_eq(&root, &place.0) {
             *place = (root, place.1 + 1);
         }
+    }
+
+    /// Makes this worker's changes of all accounts visible to all.
+    fn commit_all_interest(&mut self) {
+        for n in 0..self.changes.len() {
+            if self.changes.get(n).is_some_and(|changes| !changes.is_empty()) {
+                self.commit_interest(AccountId(u32::try_from(n).unwrap_or(u32::MAX)));
+            }
+        }
+    }
+
+    /// Whether something came up after the end of the turn, while its output was written, that the next turn's end has
+    /// to carry out.
+    fn has_leftovers(&self) -> bool {
+        !(self.out.resumed.is_empty()
+            && self.out.cells.is_empty()
+            && self.out.closing.is_empty()
+            && self.cluster.inbox.is_empty()
+            && self.cluster.links.as_ref().is_none_or(|links| links.dirty.is_empty() && links.closing.is_empty())
+            && self.changes.iter().all(Vec::is_empty))
     }
 
     /// Notes a change of interest; it is seen by others at the end of the turn.

@@ -1,11 +1,13 @@
 //! From a message to its receivers: local subscriptions, queue groups, other workers, other nodes, streams, services.
 
 use super::Core;
-use crate::deliver_batch::{DeliverBatch, Message, Receivers};
+use crate::deliver_batch::{BatchRef, DeliverBatch, Item, Message, Receivers};
 use crate::interest::ConnKey;
 use crate::route::{Local, Member, QueueRoute, Route, Routes};
+use smallvec::SmallVec;
 use std::time::Duration;
-use tidelock_base::{AccountId, Mono};
+use tidelock_base::limits::COPY_BYTES_MAX;
+use tidelock_base::{AccountId, Mono, NodeId};
 use tidelock_session::{CloseReason, Delivered, Parts, Publish};
 
 /// Bytes waiting at one receiver from which on its publishers are paused.
@@ -41,6 +43,17 @@ impl<'p> Source<'_, 'p> {
         }
     }
 
+    /// Adds the message to a batch; a large payload that is shared already is not copied.
+    fn push_to(&self, batch: &mut DeliverBatch, account: AccountId, to: &Receivers<'_>) {
+        match self {
+            Self::Client(p) if p.payload.len() > COPY_BYTES_MAX && p.is_shared() => {
+                let shared = p.share_payload();
+                batch.push(account, &Message { shared: Some(&shared), ..self.message() }, to);
+            }
+            Self::Client(_) | Self::Made(_) => batch.push(account, &self.message(), to),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Client(p) => p.len(),
@@ -68,6 +81,9 @@ pub(crate) enum Origin {
     /// Another node: this worker serves the whole node.
     Node,
 }
+
+/// Queue groups of which another node is to choose a member.
+type PickedQueues<'r> = SmallVec<[(NodeId, &'r [u8]); 4]>;
 
 impl From {
     /// A message that the node itself made.
@@ -100,20 +116,18 @@ impl Core {
         for local in &route.local {
             got |= self.deliver_local(from, *local, source);
         }
+        let mut picked = PickedQueues::new();
         for queue in &route.queues {
-            got |= self.deliver_queue(from, account, queue, source);
+            got |= self.deliver_queue(from, account, queue, source, &mut picked);
         }
         for worker in &route.workers {
             let to = Receivers { plain: true, picks: &[], queues: &[] };
-            self.batch_for_worker(*worker).push(account, &source.message(), &to);
+            source.push_to(self.batch_for_worker(*worker), account, &to);
             got = true;
         }
-        if from.to_nodes {
-            for node in &route.nodes {
-                let to = Receivers { plain: true, picks: &[], queues: &[] };
-                self.batch_for_node(*node).push(account, &source.message(), &to);
-                got = true;
-            }
+        if from.to_nodes && !(route.nodes.is_empty() && picked.is_empty()) {
+            self.deliver_nodes(from, account, route, source, &picked);
+            got = true;
         }
         if from.to_streams {
             for group in &route.streams {
@@ -125,6 +139,29 @@ impl Core {
             }
         }
         got
+    }
+
+    /// Sends a message to other nodes: once to each, whatever it is there for.
+    fn deliver_nodes(
+        &mut self,
+        from: From,
+        account: AccountId,
+        route: &Route,
+        source: &Source<'_, '_>,
+        picked: &PickedQueues<'_>,
+    ) {
+        let first_picks = picked.iter().enumerate().filter(|(n, (node, _))| {
+            !route.nodes.contains(node) && picked.iter().take(*n).all(|(earlier, _)| earlier != node)
+        });
+        let nodes = route.nodes.iter().map(|node| (*node, true));
+        for (node, plain) in nodes.chain(first_picks.map(|(_, (node, _))| (*node, false))) {
+            let queues: SmallVec<[&[u8]; 4]> =
+                picked.iter().filter(|(to, _)| *to == node).map(|(_, name)| *name).collect();
+            source.push_to(self.batch_for_node(node), account, &Receivers { plain, picks: &[], queues: &queues });
+            if !self.cluster.high.is_empty() {
+                self.pause_for_node(from.conn, node);
+            }
+        }
     }
 
     /// Delivers to one subscription of this worker; answers whether it was taken.
@@ -213,7 +250,14 @@ impl Core {
 
     /// Gives a message to one member of a queue group: all members in the cluster are equally likely; one that does
     /// not take it hands on to the next.
-    fn deliver_queue(&mut self, from: From, account: AccountId, queue: &QueueRoute, source: &Source<'_, '_>) -> bool {
+    fn deliver_queue<'r>(
+        &mut self,
+        from: From,
+        account: AccountId,
+        queue: &'r QueueRoute,
+        source: &Source<'_, '_>,
+        picked: &mut PickedQueues<'r>,
+    ) -> bool {
         if queue.members.is_empty() {
             return false;
         }
@@ -225,62 +269,66 @@ impl Core {
             hit
         });
         let (before, after) = queue.members.split_at_checked(start.unwrap_or(0)).unwrap_or((&[], &queue.members));
-        after.iter().chain(before).any(|member| self.deliver_member(from, account, queue, *member, source))
-    }
-
-    fn deliver_member(
-        &mut self,
-        from: From,
-        account: AccountId,
-        queue: &QueueRoute,
-        member: Member,
-        source: &Source<'_, '_>,
-    ) -> bool {
-        match member {
+        after.iter().chain(before).any(|member| match *member {
             Member::Local(local) => self.deliver_local(from, local, source),
             Member::Worker(worker, local) => {
                 let to = Receivers { plain: false, picks: &[local], queues: &[] };
-                self.batch_for_worker(worker).push(account, &source.message(), &to);
+                source.push_to(self.batch_for_worker(worker), account, &to);
                 true
             }
             Member::Node(node, _) if from.to_nodes => {
-                let to = Receivers { plain: false, picks: &[], queues: &[&queue.name] };
-                self.batch_for_node(node).push(account, &source.message(), &to);
+                picked.push((node, &queue.name));
                 true
             }
             Member::Node(..) => false,
-        }
+        })
     }
 
-    /// Delivers what another worker or node has routed here. `accounts` translates the sender's account numbers.
+    /// Delivers what another worker or node has routed here; answers how many messages that were. `accounts` translates
+    /// the sender's account numbers.
     pub(crate) fn deliver_batch(
         &mut self,
-        batch: &DeliverBatch,
+        batch: BatchRef<'_>,
         origin: Origin,
         accounts: impl Fn(AccountId) -> Option<AccountId>,
-    ) {
+    ) -> usize {
+        let mut count = 0;
         for item in batch.items() {
+            count += 1;
             let Some(account) = accounts(item.account) else { continue };
             let source = Source::Made(&item.message);
             for pick in item.picks() {
                 self.deliver_local(From::ELSEWHERE, pick, &source);
             }
-            let has_queues = item.queues().next().is_some();
-            if !item.plain && !has_queues {
+            if !item.plain && item.queues().next().is_none() {
                 continue;
             }
             let (root, _) = self.root(account);
-            let id = self.routes.cached(&root, account, item.message.target);
-            let route = self.routes.take(id);
-            if item.plain {
-                self.deliver_plain(origin, account, &route, &source);
+            let target = item.message.target;
+            if Routes::is_unique(target) {
+                let mut route = self.spare_routes.pop().unwrap_or_default();
+                route.fill(&root, target, self.id);
+                self.deliver_item(origin, account, &route, &item);
+                self.spare_routes.push(route);
+            } else {
+                let id = self.routes.cached(&root, account, target);
+                let route = self.routes.take(id);
+                self.deliver_item(origin, account, &route, &item);
+                self.routes.put(id, route);
             }
-            for name in item.queues() {
-                if let Some(queue) = route.queues.iter().find(|queue| *queue.name == *name) {
-                    self.deliver_queue(From::ELSEWHERE, account, queue, &source);
-                }
+        }
+        count
+    }
+
+    fn deliver_item(&mut self, origin: Origin, account: AccountId, route: &Route, item: &Item<'_>) {
+        let source = Source::Made(&item.message);
+        if item.plain {
+            self.deliver_plain(origin, account, route, &source);
+        }
+        for name in item.queues() {
+            if let Some(queue) = route.queues.iter().find(|queue| *queue.name == *name) {
+                self.deliver_queue(From::ELSEWHERE, account, queue, &source, &mut PickedQueues::new());
             }
-            self.routes.put(id, route);
         }
     }
 
@@ -292,7 +340,7 @@ impl Core {
         if origin == Origin::Node {
             for worker in &route.workers {
                 let to = Receivers { plain: true, picks: &[], queues: &[] };
-                self.batch_for_worker(*worker).push(account, &source.message(), &to);
+                source.push_to(self.batch_for_worker(*worker), account, &to);
             }
         }
     }

@@ -243,6 +243,8 @@ impl Shell {
                 }
                 Input::Cells(from, cells) => self.worker.receive_cells(from, cells),
                 Input::Disk(done) => self.disk.ended(done, &mut self.worker),
+                // The worker may have given the attempt up meanwhile, and the key be another connection's.
+                Input::Resolved(key, _) if !self.worker.wants_dial(key) => {}
                 Input::Resolved(key, Some(address)) => self.connect(key, address),
                 Input::Resolved(key, None) => self.worker.hang_up(key, HangUp::Refused("no such host".into())),
                 Input::Checked(key, identity) => self.worker.authenticated(key, identity.as_deref()),
