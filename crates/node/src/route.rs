@@ -55,6 +55,8 @@ pub struct QueueRoute {
     pub members: Vec<Member>,
     /// Sum of the members' weights.
     pub weight: u32,
+    /// The same without members on other nodes. These come last.
+    pub own_weight: u32,
 }
 
 /// What one subject leads to.
@@ -132,12 +134,14 @@ impl Route {
     }
 
     fn member(&mut self, name: &Arc<[u8]>, first_queue: usize, member: Member, weight: u32) {
+        let own_weight = if matches!(member, Member::Node(..)) { 0 } else { weight };
         let group = self.queues.iter_mut().skip(first_queue).find(|group| group.name == *name);
         if let Some(group) = group {
             group.members.push(member);
             group.weight += weight;
+            group.own_weight += own_weight;
         } else {
-            self.queues.push(QueueRoute { name: Arc::clone(name), members: vec![member], weight });
+            self.queues.push(QueueRoute { name: Arc::clone(name), members: vec![member], weight, own_weight });
         }
     }
 }

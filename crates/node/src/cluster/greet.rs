@@ -214,6 +214,7 @@ impl Links {
         self.adopt_name(&greeting.cluster);
         link.node = Some(node);
         link.open(self.timing.ping, &self.timing, self.now.mono);
+        self.write_taken(link, kind::PING, &self.now.mono.0.to_le_bytes());
         self.meet(link, &greeting);
         let place = usize::from(link.lane.index());
         if let Some(slot) = self.peers.get_mut(&node).and_then(|peer| peer.into.get_mut(place)) {

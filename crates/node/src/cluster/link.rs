@@ -213,12 +213,16 @@ impl Link {
         self.deadline = now.mono + timing.auth;
     }
 
-    /// The handshake is done. `ping` is the time between pings, which the dialling side sends, the first at once.
+    /// The handshake is done. `ping` is the time between pings. The dialling side sends the first at once, before
+    /// anything else: it says that it stays.
     pub(crate) fn open(&mut self, ping: Duration, timing: &Timing, now: Mono) {
         self.stage = Stage::Open;
         self.ping = ping;
         self.deadline = match self.side {
-            Side::Dialled(_) => now,
+            Side::Dialled(_) => {
+                self.pings_out = 1;
+                now + ping
+            }
             Side::Accepted => now + self.silence(timing),
         };
     }
@@ -320,7 +324,6 @@ mod tests {
         link.connected(remote, &TIMING, at(0));
         assert_eq!(link.label, "10.0.0.1:6222 - rid:5");
         link.open(TIMING.ping, &TIMING, at(0).mono);
-        assert_eq!(link.tick(&TIMING, at(0).mono), Tick::Ping);
         assert_eq!(link.tick(&TIMING, at(9).mono), Tick::Wait);
         link.pong(at(0).mono, at(1).mono);
         assert_eq!(link.stats.rtt_ns.load(Ordering::Relaxed), 1_000_000_000);

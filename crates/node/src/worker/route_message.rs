@@ -261,7 +261,8 @@ impl Core {
         if queue.members.is_empty() {
             return false;
         }
-        let mut ticket = self.random.below(queue.weight.max(1));
+        let weight = if from.to_nodes { queue.weight } else { queue.own_weight };
+        let mut ticket = self.random.below(weight.max(1));
         let start = queue.members.iter().position(|member| {
             let weight = member.weight();
             let hit = ticket < weight;

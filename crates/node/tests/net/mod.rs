@@ -1,0 +1,485 @@
+//! Nodes in one process, on a clock and a network of their own.
+//!
+//! A [`Net`] drives the workers of its nodes as the shell does: it opens what they dial, carries bytes between the two
+//! ends of each connection, hands batches from worker to worker, and moves the clock to the next deadline when nothing
+//! else is to be done. Nothing happens by chance: the same calls give the same bytes ([`Net::digest`]).
+//!
+//! Test clients are ends of connections whose bytes are written and read by the test itself ([`Net::client`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
+use tidelock_conf::{Options, Sources};
+use tidelock_node::{Addresses, Cell, ConnKey, HangUp, Listener, NodeShared, Output, ServerIdentity, Worker};
+
+/// Port of every node's route listener.
+pub const ROUTE_PORT: u16 = 6222;
+/// Bytes that a connection holds in one direction before writers have to wait.
+const WINDOW: usize = 256 << 10;
+/// Bytes that a worker is shown at once.
+const READ: usize = 64 << 10;
+
+/// A configuration that is one text.
+struct Text<'a>(&'a str);
+
+impl Sources for Text<'_> {
+    fn read(&self, _: &str) -> Result<Vec<u8>, String> {
+        Ok(self.0.as_bytes().to_vec())
+    }
+
+    fn env(&self, _: &str) -> Option<String> {
+        None
+    }
+}
+
+/// Options from the text of a configuration.
+pub fn options(text: &str) -> Options {
+    let words = ["-c".to_owned(), "test.conf".to_owned()];
+    let (flags, _) = tidelock_conf::parse_flags(&words).expect("flags");
+    tidelock_conf::load(&flags, &Text(text)).expect("a configuration").options
+}
+
+/// Which end of which connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct End(usize, usize);
+
+/// Who has an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Worker { node: usize, worker: usize, key: ConnKey },
+    Test,
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    /// Bytes on their way to this end.
+    bytes: VecDeque<u8>,
+    /// What the worker has seen and not used.
+    rest: Vec<u8>,
+    /// The other side has written its last byte.
+    ended: bool,
+    /// The end was closed by its owner.
+    closed: bool,
+    /// The owner of the other end waits for room.
+    blocked: bool,
+    /// What is left over is to be shown again.
+    show_again: bool,
+}
+
+#[derive(Debug)]
+struct Conn {
+    owners: [Owner; 2],
+    /// By end: what flows towards it.
+    pipes: [Pipe; 2],
+    /// Nothing flows towards these ends for now, and nothing is lost.
+    stalled: [bool; 2],
+}
+
+/// One node.
+pub struct Node {
+    /// What its workers share.
+    pub shared: Arc<NodeShared>,
+    workers: Vec<Worker>,
+    mail: Vec<VecDeque<(WorkerId, Vec<Cell>)>>,
+    keys: BTreeMap<(usize, ConnKey), End>,
+    running: bool,
+}
+
+/// A connection of a test to a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Client(usize);
+
+/// Nodes and what is between them.
+pub struct Net {
+    /// The nodes, by number.
+    pub nodes: Vec<Node>,
+    now: Now,
+    conns: Vec<Conn>,
+    /// Nothing gets from the first to the second.
+    cuts: BTreeSet<(usize, usize)>,
+    next_client: u16,
+    digest: u64,
+}
+
+/// Address of a node.
+pub fn host(node: usize) -> String {
+    format!("10.0.0.{}", node + 1)
+}
+
+/// Where a node takes routes.
+pub fn route(node: usize) -> String {
+    format!("{}:{ROUTE_PORT}", host(node))
+}
+
+impl Net {
+    /// No nodes yet.
+    pub fn new() -> Self {
+        let now = Now { mono: Mono(1_000_000_000), wall: Wall(1_700_000_000_000_000_000) };
+        Self { nodes: Vec::new(), now, conns: Vec::new(), cuts: BTreeSet::new(), next_client: 40_000, digest: 0 }
+    }
+
+    /// Adds a node with this configuration; answers its number.
+    pub fn add(&mut self, workers: u16, config: &str) -> usize {
+        let number = self.nodes.len();
+        let node = self.make(number, workers, config, 0);
+        self.nodes.push(node);
+        number
+    }
+
+    fn make(&self, number: usize, workers: u16, config: &str, life: u64) -> Node {
+        let options = options(config);
+        let id = number as u64 + 1;
+        let name = options.server_name.clone().unwrap_or_else(|| format!("n{number}"));
+        let identity = ServerIdentity {
+            node: NodeId(id),
+            boot: BootId(u128::from(id << 32 | life)),
+            server_id: format!("NSERVER{number}").into(),
+            name: name.into(),
+            pid: 1,
+            cores: usize::from(workers),
+            start: self.now,
+        };
+        let shared = Arc::new(NodeShared::new(identity, options, workers));
+        shared.addresses.store(Arc::new(Addresses {
+            client_host: host(number),
+            client_port: 4222,
+            listen_port: 4222,
+            client_urls: vec![format!("{}:4222", host(number)).into()],
+            cluster_host: host(number),
+            cluster_port: ROUTE_PORT,
+            http_host: String::new(),
+            http_port: 0,
+        }));
+        let workers: Vec<Worker> = (0..workers)
+            .map(|n| Worker::new(Arc::clone(&shared), WorkerId(n), id * 7_919 + u64::from(n) + life))
+            .collect();
+        let mail = workers.iter().map(|_| VecDeque::new()).collect();
+        Node { shared, workers, mail, keys: BTreeMap::new(), running: true }
+    }
+
+    /// Ends a node at once: its connections are closed, nothing more of it happens.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].running = false;
+        let keys: Vec<End> = self.nodes[node].keys.values().copied().collect();
+        for end in keys {
+            self.close_end(end);
+        }
+    }
+
+    /// Starts a node again that was killed: the same store, another life.
+    pub fn restart(&mut self, node: usize, workers: u16, config: &str, life: u64) {
+        assert!(!self.nodes[node].running, "it runs");
+        self.nodes[node] = self.make(node, workers, config, life);
+    }
+
+    /// From now on nothing gets from one node to the other: bytes are lost, and what is dialled is never opened.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.cuts.insert((from, to));
+    }
+
+    /// The network is whole again. Connections that have lost bytes are closed, as a reset would.
+    pub fn heal(&mut self) {
+        let cuts = std::mem::take(&mut self.cuts);
+        for n in 0..self.conns.len() {
+            let (a, b) = (self.node_of(End(n, 0)), self.node_of(End(n, 1)));
+            if let (Some(a), Some(b)) = (a, b)
+                && (cuts.contains(&(a, b)) || cuts.contains(&(b, a)))
+            {
+                self.close_end(End(n, 0));
+                self.close_end(End(n, 1));
+            }
+        }
+    }
+
+    /// Closes all connections between two nodes.
+    pub fn disconnect(&mut self, one: usize, other: usize) {
+        for n in 0..self.conns.len() {
+            let ends = (self.node_of(End(n, 0)), self.node_of(End(n, 1)));
+            if ends == (Some(one), Some(other)) || ends == (Some(other), Some(one)) {
+                self.conns[n].pipes.iter_mut().for_each(|pipe| pipe.ended = true);
+            }
+        }
+    }
+
+    /// Stops, or lets on, what flows from one node to the other on the connections that are open.
+    pub fn stall(&mut self, from: usize, to: usize, stalled: bool) {
+        for n in 0..self.conns.len() {
+            for end in 0..2 {
+                if self.node_of(End(n, end)) == Some(to) && self.node_of(End(n, 1 - end)) == Some(from) {
+                    self.conns[n].stalled[end] = stalled;
+                }
+            }
+        }
+    }
+
+    fn node_of(&self, end: End) -> Option<usize> {
+        match self.conns[end.0].owners[end.1] {
+            Owner::Worker { node, .. } => Some(node),
+            Owner::Test => None,
+        }
+    }
+
+    /// A number that depends on every byte that was carried.
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    // ---- clients --------------------------------------------------------------------------------------------------
+
+    /// Connects to a worker of a node, says CONNECT and waits until it is let in.
+    pub fn client(&mut self, node: usize, worker: usize) -> Client {
+        let client = self.open(node, worker, Listener::Client);
+        self.say(client, "CONNECT {\"verbose\":false,\"protocol\":1,\"headers\":true,\"no_responders\":true}\r\nPING\r\n");
+        self.settle();
+        let greeting = self.hear(client);
+        assert!(greeting.starts_with("INFO ") && greeting.contains("PONG\r\n"), "{greeting}");
+        client
+    }
+
+    /// Opens a connection to a listener of a node, and says nothing.
+    pub fn open(&mut self, node: usize, worker: usize, listener: Listener) -> Client {
+        self.next_client += 1;
+        let remote = SocketAddr::from(([10, 0, 9, 9], self.next_client));
+        let end = self.connect(node, worker, remote, listener, Owner::Test);
+        Client(end)
+    }
+
+    /// Sends text, or anything else.
+    pub fn say(&mut self, client: Client, text: impl AsRef<[u8]>) {
+        self.conns[client.0].pipes[1].bytes.extend(text.as_ref());
+    }
+
+    /// Sends text and lets it have its effects.
+    pub fn tell(&mut self, client: Client, text: &str) {
+        self.say(client, text);
+        self.settle();
+    }
+
+    /// What a client has received since the last call, as text.
+    pub fn hear(&mut self, client: Client) -> String {
+        String::from_utf8_lossy(&self.take(client)).into_owned()
+    }
+
+    /// What a client has received since the last call.
+    pub fn take(&mut self, client: Client) -> Vec<u8> {
+        let bytes = self.conns[client.0].pipes[0].bytes.drain(..).collect();
+        self.unblock(End(client.0, 0));
+        bytes
+    }
+
+    /// Whether the server has closed a client's connection.
+    pub fn is_closed(&self, client: Client) -> bool {
+        self.conns[client.0].pipes[0].ended
+    }
+
+    // ---- time -----------------------------------------------------------------------------------------------------
+
+    /// Runs until nothing is left to be done now.
+    pub fn settle(&mut self) {
+        for _ in 0..100_000 {
+            let mut any = false;
+            for node in 0..self.nodes.len() {
+                for worker in 0..self.nodes[node].workers.len() {
+                    any |= self.nodes[node].running && self.turn(node, worker);
+                }
+            }
+            if !any {
+                return;
+            }
+        }
+        panic!("the network never comes to rest");
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now.mono + time;
+        loop {
+            self.settle();
+            let deadlines = self.nodes.iter().filter(|node| node.running).flat_map(|node| &node.workers);
+            let next = deadlines.filter_map(Worker::next_deadline).min().unwrap_or(end).max(Mono(self.now.mono.0 + 1));
+            let to = next.min(end);
+            self.now.wall = self.now.wall + to.since(self.now.mono);
+            self.now.mono = to;
+            if next > end || to == end {
+                return self.settle();
+            }
+        }
+    }
+
+    /// One turn of a worker; `false` if there was nothing to do.
+    fn turn(&mut self, node: usize, worker: usize) -> bool {
+        let readable: Vec<(ConnKey, End)> = self.nodes[node]
+            .keys
+            .iter()
+            .filter(|((at, _), end)| *at == worker && self.is_readable(**end))
+            .map(|((_, key), end)| (*key, *end))
+            .collect();
+        let state = &mut self.nodes[node];
+        let due = state.workers[worker].next_deadline().is_some_and(|at| at <= self.now.mono);
+        if readable.is_empty() && state.mail[worker].is_empty() && !due {
+            return false;
+        }
+        let mut out = Output::default();
+        state.workers[worker].begin(self.now);
+        for (from, cells) in std::mem::take(&mut state.mail[worker]) {
+            state.workers[worker].receive_cells(from, cells);
+        }
+        for (key, end) in readable {
+            self.read(node, worker, key, end);
+        }
+        self.nodes[node].workers[worker].finish(&mut out);
+        self.carry_out(node, worker, out);
+        true
+    }
+
+    fn is_readable(&self, end: End) -> bool {
+        let Owner::Worker { node, worker, key } = self.conns[end.0].owners[end.1] else { return false };
+        let pipe = &self.conns[end.0].pipes[end.1];
+        let there = (!pipe.bytes.is_empty() && !self.conns[end.0].stalled[end.1]) || pipe.ended || pipe.show_again;
+        !pipe.closed && there && !self.nodes[node].workers[worker].is_paused(key)
+    }
+
+    /// Shows a worker what has come for one of its connections, as the shell does.
+    fn read(&mut self, node: usize, worker: usize, key: ConnKey, end: End) {
+        let state = &mut self.nodes[node].workers[worker];
+        let conn = &mut self.conns[end.0];
+        let pipe = &mut conn.pipes[end.1];
+        if std::mem::take(&mut pipe.show_again) {
+            let rest = std::mem::take(&mut pipe.rest);
+            let used = state.receive(key, &rest);
+            pipe.rest.extend_from_slice(&rest[used..]);
+        }
+        if pipe.bytes.is_empty() || conn.stalled[end.1] {
+            if pipe.ended {
+                pipe.closed = true;
+                state.hang_up(key, HangUp::Closed);
+            }
+            return;
+        }
+        if let Some(buffer) = state.payload_buffer(key) {
+            let n = buffer.len().min(pipe.bytes.len());
+            for (place, byte) in buffer.iter_mut().zip(pipe.bytes.drain(..n)) {
+                *place = byte;
+            }
+            state.payload_filled(key, n);
+        } else {
+            let n = pipe.bytes.len().min(READ - pipe.rest.len());
+            let mut input = std::mem::take(&mut pipe.rest);
+            input.extend(pipe.bytes.drain(..n));
+            let used = state.receive(key, &input);
+            pipe.rest.extend_from_slice(&input[used..]);
+        }
+        self.unblock(end);
+    }
+
+    /// There is room again: lets the owner of the other end write on.
+    fn unblock(&mut self, end: End) {
+        if std::mem::take(&mut self.conns[end.0].pipes[end.1].blocked)
+            && let Owner::Worker { node, worker, key } = self.conns[end.0].owners[1 - end.1]
+        {
+            self.write(node, worker, key);
+        }
+    }
+
+    fn carry_out(&mut self, node: usize, worker: usize, out: Output) {
+        assert!(out.io.is_empty() && out.answers.is_empty(), "no disk and no monitoring here");
+        for (key, address) in out.dials {
+            self.dial(node, worker, key, &address);
+        }
+        for (to, cells) in out.cells {
+            self.nodes[node].mail[usize::from(to.0)].push_back((WorkerId(u16::try_from(worker).unwrap()), cells));
+        }
+        for key in out.resumed {
+            if let Some(end) = self.nodes[node].keys.get(&(worker, key)) {
+                self.conns[end.0].pipes[end.1].show_again = true;
+            }
+        }
+        for key in out.writes {
+            self.write(node, worker, key);
+        }
+        for key in out.closes {
+            self.write(node, worker, key);
+            self.nodes[node].workers[worker].closed(key);
+            if let Some(end) = self.nodes[node].keys.remove(&(worker, key)) {
+                self.close_end(end);
+            }
+        }
+    }
+
+    /// Opens a connection to where the address leads; at an address where nobody is, it is refused, and behind a cut it
+    /// is never opened.
+    fn dial(&mut self, node: usize, worker: usize, key: ConnKey, address: &str) {
+        let to = (0..self.nodes.len()).find(|n| route(*n) == address && self.nodes[*n].running);
+        let Some(to) = to else {
+            let refused = HangUp::Refused("Connection refused (os error 111)".to_owned());
+            self.nodes[node].workers[worker].hang_up(key, refused);
+            return;
+        };
+        if self.cuts.contains(&(node, to)) || self.cuts.contains(&(to, node)) {
+            return;
+        }
+        let local: SocketAddr = format!("{}:{}", host(node), 50_000 + key.index).parse().unwrap();
+        let remote: SocketAddr = route(to).parse().unwrap();
+        let conn = self.connect(to, 0, local, Listener::Route, Owner::Worker { node, worker, key });
+        self.nodes[node].keys.insert((worker, key), End(conn, 0));
+        self.nodes[node].workers[worker].connected(key, local, remote);
+    }
+
+    fn connect(&mut self, node: usize, worker: usize, remote: SocketAddr, listener: Listener, owner: Owner) -> usize {
+        let key = self.nodes[node].workers[worker].accept(remote, listener);
+        let accepted = Owner::Worker { node, worker, key };
+        let conn = self.conns.len();
+        self.conns.push(Conn { owners: [owner, accepted], pipes: Default::default(), stalled: [false; 2] });
+        self.nodes[node].keys.insert((worker, key), End(conn, 1));
+        conn
+    }
+
+    /// Moves what a worker has for a connection to the other end.
+    fn write(&mut self, node: usize, worker: usize, key: ConnKey) {
+        let Some(end) = self.nodes[node].keys.get(&(worker, key)).copied() else { return };
+        let other = 1 - end.1;
+        let to = self.node_of(End(end.0, other));
+        let lost = to.is_some_and(|to| self.cuts.contains(&(node, to)));
+        let pipe = &mut self.conns[end.0].pipes[other];
+        let digest = &mut self.digest;
+        loop {
+            let room = WINDOW.saturating_sub(pipe.bytes.len());
+            let result = self.nodes[node].workers[worker].transmit(key, |slices: &[IoSlice<'_>]| {
+                if room == 0 {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(room).collect();
+                for byte in &bytes {
+                    *digest = (*digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+                }
+                let n = bytes.len();
+                if !lost && !pipe.closed {
+                    pipe.bytes.extend(bytes);
+                }
+                Ok(n)
+            });
+            match result {
+                None => return,
+                Some(Ok(_)) => {}
+                Some(Err(_)) => {
+                    pipe.blocked = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The owner has closed an end: the other one is told, unless a cut is between them.
+    fn close_end(&mut self, end: End) {
+        let from = self.node_of(end);
+        let to = self.node_of(End(end.0, 1 - end.1));
+        self.conns[end.0].pipes[end.1].closed = true;
+        let lost = from.zip(to).is_some_and(|cut| self.cuts.contains(&cut));
+        if !lost {
+            self.conns[end.0].pipes[1 - end.1].ended = true;
+        }
+    }
+}
