@@ -27,7 +27,10 @@ pub const UNRESOLVED_MAX: u64 = 32_768;
 pub const UNRESOLVED_BYTES_MAX: usize = 64 << 20;
 /// An unresolved batch is sent again after this long without an answer: a frame was lost, or the leader changed
 /// without our hearing of it. Numbers make that harmless.
-const RESEND_AFTER: Duration = Duration::from_millis(1_000);
+pub const RESEND_AFTER: Duration = Duration::from_millis(1_000);
+
+/// What a node that does not lead has sent back goes out again after this long.
+const REDIRECT_AFTER: Duration = Duration::from_millis(50);
 
 /// The stream takes no more for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,13 @@ impl Sender {
         self.unresolved() >= UNRESOLVED_MAX || self.sent_bytes + self.open.len() >= UNRESOLVED_BYTES_MAX
     }
 
+    /// Whether those that publish should pause.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        self.unresolved() >= UNRESOLVED_MAX / 4 * 3
+            || self.sent_bytes + self.open.len() >= UNRESOLVED_BYTES_MAX / 4 * 3
+    }
+
     /// Whether so little is unresolved that paused connections may go on.
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -156,6 +166,16 @@ impl Sender {
     pub fn restart(&mut self, leader: Option<NodeId>) {
         self.leader = leader;
         self.resend_from = self.sent.front().map(|batch| batch.first);
+    }
+
+    /// Another node may lead: everything unresolved goes there when it is due.
+    pub fn redirect(&mut self, leader: Option<NodeId>) {
+        if leader.is_some() {
+            self.leader = leader;
+        }
+        for batch in &mut self.sent {
+            batch.sent_at = batch.sent_at - RESEND_AFTER + REDIRECT_AFTER;
+        }
     }
 
     /// Marks old unanswered batches for resending; answers when to look again.

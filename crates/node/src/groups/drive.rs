@@ -1,0 +1,350 @@
+//! The end of a turn for groups: propose, take what is ready, persist, send, apply.
+
+use super::{Machine, Open, Proposed, Sealed, Slot};
+use crate::cell::{Cell, LaneKind, RaftFrame};
+use crate::worker::{Core, IoJob, IoOwner};
+use std::time::Duration;
+use tidelock_base::limits::{ENTRIES_IN_FLIGHT_MAX, ENTRY_BYTES_MAX};
+use tidelock_base::{GroupId, LogIndex, Mono, Wall};
+use tidelock_jetstream::meta::MetaEntry;
+use tidelock_replica::{Lane, Outgoing, ReadOutcome, ReadResult, ReadToken, Ready, Role};
+
+/// Rounds of the loop below in one turn; what is left goes on in the next.
+const ROUNDS_MAX: usize = 64;
+/// A replica counts as behind from so long after it should have applied something.
+pub(crate) const BEHIND_AFTER: Duration = Duration::from_secs(2);
+/// Ordinal of a read that rides on an entry.
+pub(super) const READ_ORDINAL: u32 = u32::MAX;
+
+impl Core {
+    /// Fires what is due for groups.
+    pub(crate) fn tick_groups(&mut self) {
+        let now = self.now.mono;
+        while let Some((at, group)) = self.groups.timers.first().copied() {
+            if at > now {
+                break;
+            }
+            self.groups.timers.pop_first();
+            if let Some(slot) = self.slot_mut(group) {
+                slot.armed = None;
+                slot.raft.tick(now);
+            }
+            self.expire(group);
+            self.consumers_tick(group);
+            self.sources_tick(group);
+            self.tick_snapshots(group);
+        }
+        self.tick_lane();
+        self.tick_formation();
+        if self.is_formed() {
+            self.tick_membership();
+        }
+    }
+
+    /// Proposes the expiry of what is due, on the leader.
+    fn expire(&mut self, group: GroupId) {
+        let wall = self.now.wall;
+        let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads && !slot.expiring) else { return };
+        let Machine::Stream(stream) = &slot.machine else { return };
+        if stream.next_due().is_some_and(|due| due <= wall.max(slot.last_stamp)) {
+            slot.expiring = true;
+            slot.open.stream.expire_through();
+        }
+    }
+
+    /// Runs all groups that were touched until nothing moves.
+    pub(crate) fn run_groups(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let touched = std::mem::take(&mut self.groups.touched);
+            if touched.is_empty() {
+                break;
+            }
+            for group in touched {
+                self.consumers_turn(group);
+                self.sources_turn(group);
+                self.propose(group);
+                self.start_reads(group);
+                self.drain_ready(group);
+                self.apply(group);
+                self.serve_reads(group);
+                self.store_io(group);
+                self.arm_group(group);
+            }
+        }
+        self.cut_lane();
+        self.checkpoints();
+        self.flush_meta_events();
+    }
+
+    /// Whether groups have work that this turn did not get to.
+    pub(crate) fn groups_have_work(&self) -> bool {
+        !self.groups.touched.is_empty()
+    }
+
+    /// Proposes this turn's entry, unless enough are in flight.
+    fn propose(&mut self, group: GroupId) {
+        let (mono, wall) = (self.now.mono, self.now.wall);
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        if !slot.leads {
+            return;
+        }
+        slot.seal_if(wall, |open| !open.is_empty());
+        while slot.in_flight() < ENTRIES_IN_FLIGHT_MAX {
+            let Some(sealed) = slot.sealed.front() else { return };
+            let Ok(index) = slot.raft.propose(mono, sealed.data.clone()) else { return };
+            let term = slot.raft.term();
+            if let Some(sealed) = slot.sealed.pop_front() {
+                slot.proposed.push_back(Proposed { index, term, waiters: sealed.waiters });
+            }
+        }
+    }
+
+    /// Asks for the reads that came in this turn, all in one.
+    fn start_reads(&mut self, group: GroupId) {
+        let now = self.now.mono;
+        let token = ReadToken(self.groups.next_token + 1);
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        if slot.waiting_reads.is_empty() {
+            return;
+        }
+        let waiters = std::mem::take(&mut slot.waiting_reads);
+        if slot.leads && let Some(sealed) = slot.sealed.back_mut() {
+            // Proposed after the read arrived: once it is applied, this replica has led since then.
+            sealed.waiters.extend(waiters.into_iter().map(|waiter| (READ_ORDINAL, waiter)));
+            return;
+        }
+        self.groups.next_token = token.0;
+        slot.raft.read(now, token);
+        slot.asked.insert(token, waiters);
+    }
+
+    /// Carries out what a group's consensus wants done.
+    fn drain_ready(&mut self, group: GroupId) {
+        while let Some(slot) = self.groups.slots.get_mut(&group) {
+            if let Some(failure) = slot.raft.failure()
+                && slot.failed.is_none()
+            {
+                let text = format!("{failure:?}");
+                tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
+                slot.failed = Some(text);
+            }
+            let Some(ready) = slot.raft.take_ready() else { return };
+            let durable = slot.durable;
+            if !ready.persist.is_empty() && durable {
+                let batch = self.groups.persist(group, &ready.persist);
+                if ready.sync
+                    && let Some(slot) = self.groups.slots.get_mut(&group)
+                {
+                    slot.unsynced.push_back((ready.number, batch));
+                }
+            } else if ready.sync
+                && let Some(slot) = self.groups.slots.get_mut(&group)
+            {
+                slot.raft.persisted(ready.number);
+            }
+            self.take_ready(group, ready);
+        }
+    }
+
+    fn take_ready(&mut self, group: GroupId, ready: Ready) {
+        for outgoing in ready.send {
+            self.send_raft(group, outgoing);
+        }
+        if let Some(role) = ready.role {
+            self.role_changed(group, role.role, role.leader);
+        }
+        self.snapshot_events(group, ready.snapshot);
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        slot.queue.extend(ready.committed);
+        for read in ready.reads {
+            self.read_ended(group, read);
+        }
+    }
+
+    fn send_raft(&mut self, group: GroupId, outgoing: Outgoing) {
+        let Some(slot) = self.groups.slots.get(&group) else { return };
+        let Some(node) = slot.node_of(outgoing.to) else { return };
+        let lane = match outgoing.lane {
+            Lane::Heartbeat => LaneKind::Pulse,
+            Lane::Log => LaneKind::Log,
+            Lane::Bulk => LaneKind::Bulk,
+        };
+        let frame = RaftFrame { group, from: slot.me, to: outgoing.to, lane, parts: outgoing.frame };
+        self.send_cell(node, lane, Cell::Raft(frame));
+    }
+
+    /// A frame of a peer has arrived.
+    pub(crate) fn receive_raft(&mut self, frame: RaftFrame) {
+        let now = self.now.mono;
+        let Some(slot) = self.slot_mut(frame.group) else { return };
+        if slot.me != frame.to || slot.failed.is_some() {
+            return;
+        }
+        let whole = match frame.parts.as_slice() {
+            [one] => one.clone(),
+            many => many.concat().into(),
+        };
+        if let Err(error) = slot.raft.step(now, frame.from, &whole) {
+            tracing::debug!("Frame of replica {} of group {} ignored: {error}", frame.from, frame.group);
+        }
+    }
+
+    fn role_changed(&mut self, group: GroupId, role: Role, leader: Option<tidelock_base::ReplicaId>) {
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        slot.leader = leader;
+        let led = slot.leads;
+        if role != Role::Leader && led {
+            slot.leads = false;
+            slot.expiring = false;
+            let mut lost = std::mem::take(&mut slot.open).waiters;
+            for sealed in slot.sealed.drain(..) {
+                lost.extend(sealed.waiters);
+            }
+            for (_, waiter) in lost {
+                self.end(waiter, super::Done::Lost);
+            }
+            self.consumers_follow(group);
+            self.sources_follow(group);
+        }
+        self.leader_changed(group);
+    }
+
+    fn read_ended(&mut self, group: GroupId, read: ReadResult) {
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(waiters) = slot.asked.remove(&read.token) else { return };
+        match read.outcome {
+            ReadOutcome::At(index) => {
+                // What this leader has proposed before the read is seen by it, too.
+                let proposed = slot.proposed.back().map_or(LogIndex(0), |entry| entry.index);
+                let at = if slot.leads { index.max(proposed) } else { index };
+                slot.reads.extend(waiters.into_iter().map(|waiter| (at, waiter)));
+            }
+            ReadOutcome::Dropped => {
+                for waiter in waiters {
+                    self.end(waiter, super::Done::Lost);
+                }
+            }
+        }
+    }
+
+    /// Serves the reads that the applied state has caught up with.
+    pub(super) fn serve_reads(&mut self, group: GroupId) {
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        if slot.applying.is_some() || slot.reads.is_empty() {
+            return;
+        }
+        let applied = slot.raft.applied_index();
+        let (ready, later): (Vec<_>, Vec<_>) = slot.reads.drain(..).partition(|(index, _)| *index <= applied);
+        slot.reads.extend(later);
+        for (_, waiter) in ready {
+            self.end(waiter, super::Done::Read);
+        }
+    }
+
+    /// Hands the store's operations to the shell.
+    pub(super) fn store_io(&mut self, group: GroupId) {
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Machine::Stream(stream) = &mut slot.machine else { return };
+        let requests = stream.take_io();
+        if !requests.is_empty() {
+            self.out.io.push(IoJob { owner: IoOwner::Store(group), requests, inline: false });
+        }
+    }
+
+    /// Sets the group's timer to what is due next.
+    fn arm_group(&mut self, group: GroupId) {
+        let now = self.now;
+        let consumers = self.consumers_deadline(group);
+        let sources = self.sources_deadline(group);
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let next = [slot.raft.next_deadline(), slot.due(now.mono, now.wall), consumers, sources];
+        let next = next.into_iter().flatten().min();
+        if next == slot.armed {
+            return;
+        }
+        if let Some(old) = slot.armed {
+            self.groups.timers.remove(&(old, group));
+        }
+        slot.armed = next;
+        if let Some(next) = next {
+            self.groups.timers.insert((next, group));
+        }
+    }
+}
+
+impl Open {
+    fn is_empty(&self) -> bool {
+        self.stream.is_empty() && self.meta.is_empty()
+    }
+}
+
+impl Slot {
+    /// Entries proposed and not yet durable here.
+    fn in_flight(&self) -> usize {
+        let durable = self.raft.persisted_index();
+        self.proposed.iter().filter(|entry| entry.index > durable).count()
+    }
+
+    /// When the leader's log next wants an expiry, in monotonic time.
+    fn due(&self, mono: Mono, wall: Wall) -> Option<Mono> {
+        let Machine::Stream(stream) = &self.machine else { return None };
+        if !self.leads || self.expiring {
+            return None;
+        }
+        let due = stream.next_due()?;
+        let wait = u64::try_from(due.0.saturating_sub(wall.0)).unwrap_or(0);
+        Some(mono + Duration::from_nanos(wait.max(1_000_000)))
+    }
+
+    /// The stamp of the next entry: it never stands still and never goes back.
+    fn next_stamp(&mut self, wall: Wall) -> Wall {
+        let last = match &self.machine {
+            Machine::Stream(stream) => stream.stamp(),
+            Machine::Meta(meta) => meta.stamp(),
+        };
+        self.last_stamp = wall.max(last.max(self.last_stamp).plus_nanos(1));
+        self.last_stamp
+    }
+
+    /// Ends the open entry if `when` says so.
+    pub(super) fn seal_if(&mut self, wall: Wall, when: impl FnOnce(&SealView) -> bool) {
+        let view = SealView { bytes: self.open.stream.len(), empty: self.open.is_empty() };
+        if view.empty || !when(&view) {
+            return;
+        }
+        let stamp = self.next_stamp(wall);
+        let open = &mut self.open;
+        let data = match &self.machine {
+            Machine::Stream(_) => open.stream.finish(stamp),
+            Machine::Meta(_) => {
+                Some(MetaEntry { stamp, commands: std::mem::take(&mut open.meta) }.encode())
+            }
+        };
+        let waiters = std::mem::take(&mut open.waiters);
+        if let Some(data) = data {
+            self.sealed.push_back(Sealed { data, waiters });
+        }
+    }
+
+    /// Ends the open entry if it has grown to the cap of an entry.
+    pub(super) fn seal_if_full(&mut self, wall: Wall) {
+        self.seal_if(wall, |view| view.bytes >= ENTRY_BYTES_MAX);
+    }
+
+    /// Whether nothing waits to be proposed.
+    pub(crate) fn has_no_backlog(&self) -> bool {
+        self.sealed.is_empty() && self.open.is_empty()
+    }
+}
+
+/// What decides about ending an entry.
+pub(super) struct SealView {
+    bytes: usize,
+    empty: bool,
+}
+
+impl SealView {
+    const fn is_empty(&self) -> bool {
+        self.empty
+    }
+}

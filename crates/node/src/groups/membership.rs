@@ -1,0 +1,287 @@
+//! Changes of members: scaling, moves, removal of peers, servers that join.
+//!
+//! The metadata lists the replicas that a group is to have; the group's leader brings its consensus there, one step at
+//! a time: a replica that is listed and not a member becomes a learner; a learner that has caught up becomes a voter,
+//! and the metadata is told; a member that is not listed is removed (a leader that removes itself hands over first).
+//! For the metadata's own group the list is that of the servers.
+
+use super::{Done, Slot, Waiter};
+use crate::cell::{Cell, LaneKind, Request, RequestId};
+use crate::worker::Core;
+use bytes::Bytes;
+use std::time::Duration;
+use tidelock_base::{AccountId, GroupId, NodeId, ReplicaId};
+use tidelock_jetstream::command::WindowKey;
+use tidelock_jetstream::meta::{
+    GroupState, Meta, MetaCommand, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
+};
+use tidelock_replica::MemberChange;
+
+/// A learner this close to the end of the log counts as caught up.
+const CAUGHT_UP_WITHIN: u64 = 64;
+/// Steps that wait for others are looked at this often.
+const MEMBERSHIP_TICK: Duration = Duration::from_millis(250);
+/// Subject of a command for the metadata that one node sends another; never a client's.
+const META_SUBJECT: &[u8] = b"$TL.META";
+
+/// What a proposed change of members, or the metadata's part of it, was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// The group.
+    pub(crate) group: GroupId,
+}
+
+/// The replicas of the metadata, one a server.
+pub(super) fn meta_replicas(meta: &Meta) -> Vec<Replica> {
+    let replica = |server: &Server| Replica {
+        id: server.meta_replica,
+        node: server.spec.id,
+        role: ReplicaRole::Voter,
+        present: true,
+    };
+    meta.servers().map(replica).collect()
+}
+
+impl Core {
+    /// Sends a command to the metadata's leader, wherever it is; nobody waits for the outcome, and whoever sends it
+    /// does so again until the metadata shows it.
+    pub(crate) fn to_meta(&mut self, command: MetaCommand) {
+        if self.leads(GroupId::META) {
+            self.meta_command(command, Waiter::Nobody);
+            return;
+        }
+        let Ok(payload) = serde_json::to_vec(&command) else { return };
+        let Some(node) = self.leader_of(GroupId::META) else { return };
+        let me = self.shared.identity.node;
+        let request = Request {
+            id: RequestId { sender: WindowKey { boot: self.shared.identity.boot, worker: self.id }, number: 0 },
+            node: me,
+            group: Some(GroupId::META),
+            account: AccountId(0),
+            subject: Bytes::from_static(META_SUBJECT),
+            reply: Bytes::new(),
+            header: Bytes::new(),
+            payload: Bytes::from(payload),
+            client: Bytes::new(),
+        };
+        self.send_cell(node, LaneKind::Client, Cell::Request(Box::new(request)));
+    }
+
+    /// Takes a request between nodes; `false` if it is a client's.
+    pub(crate) fn internal_request(&mut self, request: &Request) -> bool {
+        if request.subject == META_SUBJECT {
+            if let Ok(command) = serde_json::from_slice(&request.payload)
+                && self.leads(GroupId::META)
+            {
+                self.meta_command(command, Waiter::Nobody);
+            }
+            return true;
+        }
+        self.formation_request(request) || self.file_request(request)
+    }
+
+    /// Brings a stream's group one step nearer to what the metadata lists.
+    pub(super) fn reconcile(&mut self, entry: &StreamEntry) {
+        let wanted: Vec<ReplicaId> = entry.replicas.iter().map(|replica| replica.id).collect();
+        self.reconcile_members(entry.group, &wanted);
+    }
+
+    /// The same for the metadata's own group.
+    fn reconcile_meta(&mut self) {
+        let Some(meta) = self.meta() else { return };
+        let replicas = meta_replicas(meta);
+        let wanted: Vec<ReplicaId> = replicas.iter().map(|replica| replica.id).collect();
+        if let Some(slot) = self.slot_mut(GroupId::META) {
+            slot.replicas = replicas;
+        }
+        self.reconcile_members(GroupId::META, &wanted);
+    }
+
+    fn reconcile_members(&mut self, group: GroupId, wanted: &[ReplicaId]) {
+        let now = self.now.mono;
+        let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads) else { return };
+        let members = slot.raft.members().0.clone();
+        if members.is_joint() {
+            return;
+        }
+        let me = slot.me;
+        if let Some(new) = wanted.iter().find(|id| !members.contains(**id)) {
+            let _ = slot.raft.change_members(now, &MemberChange::AddLearner(*new), &[]);
+            return;
+        }
+        if let Some(ready) = slot.caught_up_learner(wanted) {
+            let _ = slot.raft.change_members(now, &MemberChange::Promote(ready), &[]);
+            return;
+        }
+        let Some(gone) = members.all().into_iter().find(|id| !wanted.contains(id)) else { return };
+        // Nobody is removed before all who are to stay can vote.
+        let all_vote = wanted.iter().all(|id| members.voters.contains(id));
+        if !all_vote {
+            return;
+        }
+        if gone == me {
+            slot.raft.hand_over(now);
+        } else {
+            let _ = slot.raft.change_members(now, &MemberChange::Remove(gone), &[]);
+        }
+    }
+
+    /// A change of members has taken effect.
+    pub(super) fn members_changed(&mut self, group: GroupId, change: &MemberChange, _context: &Bytes) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        if slot.is_meta() {
+            self.reconcile_meta();
+            return;
+        }
+        if let MemberChange::Promote(replica) = change
+            && slot.leads
+        {
+            self.to_meta(MetaCommand::ReplicaPromote { group, replica: *replica });
+        }
+        self.reconcile_known(group);
+    }
+
+    /// Looks again at a group whose members are on their way.
+    fn reconcile_known(&mut self, group: GroupId) {
+        if group == GroupId::META {
+            self.reconcile_meta();
+        } else if let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)).cloned() {
+            self.reconcile(&entry);
+        } else if let Some(slot) = self.slot(group) {
+            let wanted: Vec<ReplicaId> = slot.replicas.iter().map(|replica| replica.id).collect();
+            self.reconcile_members(group, &wanted);
+        }
+    }
+
+    /// What the leader of groups looks at again and again: steps that wait for others, reports that may be lost.
+    pub(crate) fn tick_membership(&mut self) {
+        let now = self.now.mono;
+        if self.groups.membership_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.groups.membership_at = Some(now + MEMBERSHIP_TICK);
+        let leading: Vec<GroupId> =
+            self.groups.slots.values().filter(|slot| slot.leads).map(|slot| slot.group).collect();
+        for group in leading {
+            self.reconcile_known(group);
+            self.report_again(group);
+        }
+        if self.leads(GroupId::META) {
+            self.meta_scales();
+        }
+    }
+
+    /// Tells the metadata again what it does not show yet.
+    fn report_again(&mut self, group: GroupId) {
+        let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)).cloned() else { return };
+        if entry.state == GroupState::Forming {
+            self.to_meta(MetaCommand::GroupFormed { group });
+        }
+        let Some(slot) = self.slot(group) else { return };
+        let members = slot.raft.members().0;
+        let promoted: Vec<ReplicaId> = entry
+            .replicas
+            .iter()
+            .filter(|replica| replica.role == ReplicaRole::Learner && members.voters.contains(&replica.id))
+            .map(|replica| replica.id)
+            .collect();
+        for replica in promoted {
+            self.to_meta(MetaCommand::ReplicaPromote { group, replica });
+        }
+    }
+
+    /// The metadata's leader adds and takes replicas until each stream has as many as its configuration says.
+    fn meta_scales(&mut self) {
+        let Some(meta) = self.meta() else { return };
+        let mut commands = Vec::new();
+        for entry in meta.streams().filter(|entry| entry.state == GroupState::Formed && entry.pending.is_none()) {
+            let wanted = usize::from(entry.spec.num_replicas);
+            let learning = entry.replicas.iter().any(|replica| replica.role == ReplicaRole::Learner);
+            if entry.replicas.len() < wanted && !learning {
+                commands.push((entry.group, None));
+            } else if entry.replicas.len() > wanted && !learning {
+                commands.push((entry.group, Some(entry.clone())));
+            }
+        }
+        for (group, shrink) in commands {
+            match shrink {
+                None => {
+                    let hint = self.placement_hint();
+                    self.meta_command(MetaCommand::ReplicaAdd { group, node: None, hint }, Waiter::Nobody);
+                }
+                Some(entry) => {
+                    if let Some(replica) = self.replica_to_drop(&entry) {
+                        self.meta_command(MetaCommand::ReplicaRemove { group, replica }, Waiter::Nobody);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A replica that can go: not the leader's, the last listed of the others.
+    fn replica_to_drop(&self, entry: &StreamEntry) -> Option<ReplicaId> {
+        let leader = self.leader_of(entry.group)?;
+        entry.replicas.iter().rev().find(|replica| replica.node != leader).map(|replica| replica.id)
+    }
+
+    /// What a placement may choose from, as this node sees it.
+    pub(crate) fn placement_hint(&self) -> PlacementHint {
+        let mut hint = PlacementHint {
+            cluster: self.shared.cluster_name().as_deref().unwrap_or_default().to_owned(),
+            candidates: Vec::new(),
+            unique_tag: self.shared.options.jetstream.as_ref().and_then(|js| js.unique_tag.clone()),
+        };
+        if let Some(meta) = self.meta() {
+            for server in meta.servers() {
+                hint.candidates.push(self.candidate(server.spec.id));
+            }
+        }
+        hint
+    }
+
+    /// The metadata's list of servers has changed.
+    pub(super) fn meta_servers_changed(&mut self) {
+        self.reconcile_meta();
+    }
+
+    /// This node has come to lead the metadata.
+    pub(super) fn meta_leads(&mut self) {
+        self.reconcile_meta();
+        self.formation_leads();
+    }
+
+    /// The end of a change that somebody waited for.
+    pub(crate) fn membership_done(&mut self, step: Step, _done: Done<'_>) {
+        self.groups.touched.insert(step.group);
+    }
+
+    /// The number of replicas of a stream is to change; the metadata's leader sees to it.
+    pub(crate) fn rescale(&mut self, group: GroupId, _replicas: u8) {
+        self.groups.touched.insert(group);
+        self.groups.membership_at = Some(self.now.mono);
+    }
+
+    /// Gives a replica up and wants another in its place.
+    pub(crate) fn replace_replica(&mut self, group: GroupId, node: NodeId, waiter: Waiter) -> bool {
+        let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)) else { return false };
+        let Some(replica) = entry.replicas.iter().find(|replica| replica.node == node) else { return false };
+        let command = MetaCommand::ReplicaRemove { group, replica: replica.id };
+        self.meta_command(command, waiter);
+        true
+    }
+}
+
+impl Slot {
+    /// A learner that is wanted as a voter and has nearly the whole log.
+    fn caught_up_learner(&self, wanted: &[ReplicaId]) -> Option<ReplicaId> {
+        let last = self.raft.last_index().0;
+        let members = self.raft.members().0;
+        self.raft
+            .progress()
+            .into_iter()
+            .filter(|peer| members.learners.contains(&peer.replica) && wanted.contains(&peer.replica))
+            .find(|peer| peer.recent_active && peer.matched.0 + CAUGHT_UP_WITHIN >= last)
+            .map(|peer| peer.replica)
+    }
+
+}

@@ -1,0 +1,348 @@
+//! The replicated groups of a worker: each stream with its consumers is one, the cluster's metadata is another.
+//!
+//! A turn hands a group commands ([`Core::command`]), forwarded publishes, frames of peers and reports of the disk; at
+//! its end each touched group proposes at most one entry, its [`tidelock_replica::Ready`] goes into the worker's lane of
+//! the write-ahead log and to its peers, and what is committed is applied, within a budget. What apply brings about
+//! leaves only after that, and only on the leader.
+//!
+//! ```text
+//!  command, forward ─> builder ─> propose ─> Ready ─┬─> lane (one batch, one sync for all groups) ─> persisted
+//!                                                   ├─> peers
+//!                                                   └─> committed ─> apply ─> effects ─> acks, deliveries, replies
+//! ```
+//!
+//! Invariants:
+//! - a waiter is told of the outcome of exactly the entry that its command went into, or [`Done::Lost`];
+//! - nothing is told to anyone before the entry is applied, and nothing is applied before it is committed;
+//! - a memory stream's group writes nothing to the log; it is founded anew at each start.
+
+mod apply;
+mod checkpoint;
+mod drive;
+mod effects;
+mod formation;
+mod forwards;
+mod lane;
+mod membership;
+mod meta;
+mod open;
+mod snapshot;
+mod status;
+
+pub(crate) use effects::Fx;
+pub use meta::MetaNotice;
+pub(crate) use open::OpenError;
+
+use crate::api;
+use crate::consumers;
+use crate::worker::{Core, IoOwner};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId, Term, Wall};
+use tidelock_jetstream::command::EntryBuilder;
+use tidelock_jetstream::meta::{Meta, MetaCommand, MetaOutcome, Replica};
+use tidelock_jetstream::stream::{CommandOutcome, Stream};
+use tidelock_replica::{Committed, Group, ReadToken};
+use tidelock_wal::BatchNo;
+
+/// The state machine of a group.
+pub(crate) enum Machine {
+    /// A stream.
+    Stream(Box<Stream>),
+    /// The cluster's metadata.
+    Meta(Box<Meta>),
+}
+
+/// Who waits for the end of a command or read.
+pub(crate) enum Waiter {
+    /// Nobody.
+    Nobody,
+    /// A job of the JetStream API.
+    Api(Box<api::Job>),
+    /// Clients that want to know that their acknowledgements count.
+    Ack(consumers::AckWaiter),
+    /// A source that waits for its batch.
+    Source(crate::sources::SourceWaiter),
+    /// A change of members that the meta log is to hear of.
+    Membership(membership::Step),
+}
+
+/// How a command or read ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Done<'a> {
+    /// A stream's command was applied.
+    Stream(&'a CommandOutcome),
+    /// A command of the metadata was applied.
+    Meta(&'a MetaOutcome),
+    /// Acknowledgements were applied.
+    Acked,
+    /// The local state contains everything that was proposed before the read.
+    Read,
+    /// Leadership was lost; what became of it is not known.
+    Lost,
+}
+
+/// One replica of a group.
+pub(crate) struct Slot {
+    /// The group.
+    pub(crate) group: GroupId,
+    /// Its consensus.
+    pub(crate) raft: Group,
+    /// This replica.
+    pub(crate) me: ReplicaId,
+    /// Its state.
+    pub(crate) machine: Machine,
+    /// Account of the stream.
+    pub(crate) account: AccountId,
+    /// Name of the stream; `_meta_` for the metadata.
+    pub(crate) name: Arc<str>,
+    /// All replicas, as the metadata has them.
+    pub(crate) replicas: Vec<Replica>,
+    /// It leads, and has applied the first entry of its own term: its state is current.
+    pub(crate) leads: bool,
+    /// When it began to lead.
+    pub(crate) leads_since: Wall,
+    /// The leader as its consensus knows it.
+    pub(crate) leader: Option<ReplicaId>,
+    /// Leader-local state of its consumers.
+    pub(crate) consumers: consumers::Leading,
+    /// Events of applied entries for the consumers; its memory is used again.
+    pub(crate) events: Vec<consumers::Event>,
+    /// It writes to the log.
+    durable: bool,
+    open: Open,
+    sealed: VecDeque<Sealed>,
+    proposed: VecDeque<Proposed>,
+    last_stamp: Wall,
+    expiring: bool,
+    queue: VecDeque<Committed>,
+    applying: Option<Applying>,
+    /// Outcomes of commands of the entry that is being applied.
+    pending_replies: Vec<(u32, CommandOutcome)>,
+    pending_acked: Vec<u32>,
+    /// Term of the last entry applied.
+    applied_term: Term,
+    reads: VecDeque<(LogIndex, Waiter)>,
+    asked: BTreeMap<ReadToken, Vec<Waiter>>,
+    waiting_reads: Vec<Waiter>,
+    fetches: Vec<Fetch>,
+    unsynced: VecDeque<(u64, BatchNo)>,
+    armed: Option<Mono>,
+    checkpoint: checkpoint::State,
+    transfers: snapshot::Transfers,
+    /// The replica has stopped for good, with the reason.
+    pub(crate) failed: Option<String>,
+    /// Since when it has been behind what its leader had committed.
+    pub(crate) behind_since: Option<Mono>,
+}
+
+/// The entry that this turn's commands go into.
+#[derive(Default)]
+struct Open {
+    stream: EntryBuilder,
+    meta: Vec<MetaCommand>,
+    waiters: Vec<(u32, Waiter)>,
+}
+
+/// An entry that waits to be proposed.
+struct Sealed {
+    data: bytes::Bytes,
+    waiters: Vec<(u32, Waiter)>,
+}
+
+/// An entry on its way.
+struct Proposed {
+    index: LogIndex,
+    term: Term,
+    waiters: Vec<(u32, Waiter)>,
+}
+
+/// The entry that is being applied.
+struct Applying {
+    index: LogIndex,
+    term: Term,
+}
+
+/// Somebody waits for a block of the store.
+struct Fetch {
+    seq: tidelock_base::StreamSeq,
+    waiter: Waiter,
+}
+
+/// All groups of a worker, and its lane of the log.
+#[derive(Default)]
+pub(crate) struct Groups {
+    pub(crate) slots: BTreeMap<GroupId, Box<Slot>>,
+    lane: lane::LaneState,
+    touched: BTreeSet<GroupId>,
+    timers: BTreeSet<(Mono, GroupId)>,
+    next_token: u64,
+    lives: u128,
+    meta_events: Vec<api::MetaEvent>,
+    /// Where the leader of a group was last seen, for groups without a local replica.
+    pub(crate) hints: BTreeMap<GroupId, NodeId>,
+    formation: formation::Formation,
+    membership_at: Option<Mono>,
+    files: checkpoint::Files,
+    wanted_checkpoints: BTreeSet<GroupId>,
+}
+
+impl Core {
+    /// The local replica of a group.
+    pub(crate) fn slot(&self, group: GroupId) -> Option<&Slot> {
+        self.groups.slots.get(&group).map(|slot| &**slot)
+    }
+
+    /// The local replica of a group, which has work to do at the end of the turn.
+    pub(crate) fn slot_mut(&mut self, group: GroupId) -> Option<&mut Slot> {
+        let slot = self.groups.slots.get_mut(&group)?;
+        self.groups.touched.insert(group);
+        Some(slot)
+    }
+
+    /// A stream's local state.
+    pub(crate) fn stream(&self, group: GroupId) -> Option<&Stream> {
+        match &self.slot(group)?.machine {
+            Machine::Stream(stream) => Some(stream),
+            Machine::Meta(_) => None,
+        }
+    }
+
+    /// The metadata's local state.
+    pub(crate) fn meta(&self) -> Option<&Meta> {
+        match &self.slot(GroupId::META)?.machine {
+            Machine::Meta(meta) => Some(meta),
+            Machine::Stream(_) => None,
+        }
+    }
+
+    /// Whether this node leads a group, with a state that is current.
+    pub(crate) fn leads(&self, group: GroupId) -> bool {
+        self.slot(group).is_some_and(|slot| slot.leads)
+    }
+
+    /// The node that leads a group, as far as this node knows.
+    pub(crate) fn leader_of(&self, group: GroupId) -> Option<NodeId> {
+        match self.slot(group) {
+            Some(slot) => {
+                let leader = slot.leader?;
+                slot.node_of(leader)
+            }
+            None => self.groups.hints.get(&group).copied(),
+        }
+    }
+
+    /// Adds a command to the group's next entry. Without leadership the waiter is told at once that it is lost.
+    pub(crate) fn command(
+        &mut self,
+        group: GroupId,
+        waiter: Waiter,
+        add: impl FnOnce(&mut EntryBuilder) -> u32,
+    ) {
+        let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads) else {
+            self.end(waiter, Done::Lost);
+            return;
+        };
+        let ordinal = add(&mut slot.open.stream);
+        if !matches!(waiter, Waiter::Nobody) {
+            slot.open.waiters.push((ordinal, waiter));
+        }
+    }
+
+    /// Adds a command to the next entry of the metadata.
+    pub(crate) fn meta_command(&mut self, command: MetaCommand, waiter: Waiter) {
+        let Some(slot) = self.slot_mut(GroupId::META).filter(|slot| slot.leads) else {
+            self.end(waiter, Done::Lost);
+            return;
+        };
+        let ordinal = u32::try_from(slot.open.meta.len()).unwrap_or(u32::MAX);
+        slot.open.meta.push(command);
+        slot.open.waiters.push((ordinal, waiter));
+    }
+
+    /// A linearizable read of the local replica: the waiter hears of it when the local state contains everything that
+    /// was proposed before.
+    pub(crate) fn read(&mut self, group: GroupId, waiter: Waiter) {
+        match self.slot_mut(group) {
+            Some(slot) => slot.waiting_reads.push(waiter),
+            None => self.end(waiter, Done::Lost),
+        }
+    }
+
+    /// Reads a block of a stream's store; the waiter gets [`Done::Read`] when it is there, or could not be read.
+    pub(crate) fn fetch(&mut self, group: GroupId, need: tidelock_store::Need, waiter: Waiter) {
+        let Some(slot) = self.slot_mut(group) else {
+            self.end(waiter, Done::Lost);
+            return;
+        };
+        let Machine::Stream(stream) = &mut slot.machine else { return };
+        if stream.fetch(need) {
+            slot.fetches.push(Fetch { seq: need.seq, waiter });
+        } else {
+            slot.reads.push_back((LogIndex(0), waiter));
+        }
+    }
+
+    /// Tells a waiter how it ended.
+    pub(crate) fn end(&mut self, waiter: Waiter, done: Done<'_>) {
+        match waiter {
+            Waiter::Nobody => {}
+            Waiter::Api(job) => self.api_done(job, done),
+            Waiter::Ack(waiter) => self.ack_done(waiter, done),
+            Waiter::Source(waiter) => self.source_done(waiter, done),
+            Waiter::Membership(step) => self.membership_done(step, done),
+        }
+    }
+
+    /// When a group, or the log, must be looked at next.
+    pub(crate) fn groups_deadline(&self) -> Option<Mono> {
+        let groups = self.groups.timers.first().map(|(at, _)| *at);
+        [groups, self.groups.lane.deadline(), self.groups.formation.deadline(), self.groups.membership_at]
+            .into_iter()
+           .flatten().min()
+    }
+
+    /// Hands every leadership over that can be handed over; whether all are gone.
+    pub(crate) fn hand_over_all(&mut self) -> bool {
+        let now = self.now.mono;
+        let mut left = false;
+        let groups: Vec<GroupId> = self.groups.slots.keys().copied().collect();
+        for group in groups {
+            let Some(slot) = self.slot_mut(group) else { continue };
+            if slot.raft.is_leader() && slot.raft.members().0.voters.len() > 1 {
+                left = true;
+                slot.raft.hand_over(now);
+            }
+        }
+        !left
+    }
+
+    /// Hands the leadership of a group to a node, or to the best one; whether that could begin.
+    pub(crate) fn step_down(&mut self, group: GroupId, to: Option<NodeId>) -> bool {
+        let now = self.now.mono;
+        let Some(slot) = self.slot_mut(group) else { return false };
+        match to {
+            None => slot.raft.hand_over(now).is_some(),
+            Some(node) => {
+                let replica = slot.replicas.iter().find(|replica| replica.node == node).map(|replica| replica.id);
+                replica.is_some_and(|replica| slot.raft.transfer(now, replica).is_ok())
+            }
+        }
+    }
+
+    /// A disk operation has ended.
+    pub(crate) fn groups_io_done(&mut self, owner: IoOwner, done: &tidelock_record::IoDone) {
+        match owner {
+            IoOwner::Log => self.lane_done(done),
+            IoOwner::Store(group) => self.store_done(group, done),
+            IoOwner::Node => self.file_done(done),
+        }
+    }
+}
+
+impl Slot {
+    /// The node that holds a replica.
+    pub(crate) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
+        self.replicas.iter().find(|one| one.id == replica).map(|one| one.node)
+    }
+}

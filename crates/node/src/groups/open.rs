@@ -1,0 +1,428 @@
+//! Opening a node's store: what was durable comes back, and a store that is new is founded.
+//!
+//! Waits for the disk; runs once, before the first turn. Files: `node` (ids), `wal/…` (lanes), `groups/<id>`
+//! (checkpoints), `streams/<folder>/…` (blocks).
+
+use super::checkpoint::{Checkpoint, blocks_folder, checkpoint_file, put, take};
+use super::{Machine, Open, Slot, checkpoint, snapshot};
+use crate::worker::Core;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tidelock_base::{AccountId, ClusterId, GroupId, ReplicaId, Wall};
+use tidelock_jetstream::config::{Storage, StreamConfig};
+use tidelock_jetstream::meta::{Meta, Replica, ServerSpec, StreamEntry};
+use tidelock_jetstream::stream::Stream;
+use tidelock_record::{Disk, IoError};
+use tidelock_replica::{
+    EntryKind, Group, GroupConfig, HardState, Limits, LogEntry, Members, Start, Timers,
+};
+use tidelock_store::{OnLoss, StoreConfig, StoreKind};
+use tidelock_wal::{Lane, RecoveredGroup, WalError, WalRecord};
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// The log.
+    #[error(transparent)]
+    Wal(#[from] WalError),
+    /// Another file.
+    #[error("{0}")]
+    Io(#[from] IoError),
+    /// The metadata cannot be read, so that nothing can be known about the streams.
+    #[error("the metadata cannot be read: {0}")]
+    Meta(String),
+}
+
+/// What the log remembers of a group from its creation.
+pub(super) struct Birth {
+    pub(super) account: String,
+    pub(super) name: String,
+    pub(super) config: Bytes,
+    pub(super) created: Wall,
+    pub(super) rev: u64,
+    /// The founding voters; empty for a replica that joined later.
+    pub(super) voters: Vec<ReplicaId>,
+    /// For the metadata: its founding state.
+    pub(super) meta: Bytes,
+}
+
+impl Birth {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out, self.account.as_bytes());
+        put(&mut out, self.name.as_bytes());
+        put(&mut out, &self.config);
+        put(&mut out, &self.created.0.to_le_bytes());
+        put(&mut out, &self.rev.to_le_bytes());
+        put(&mut out, &self.meta);
+        for voter in &self.voters {
+            out.extend_from_slice(&voter.0.to_le_bytes());
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
+        let mut rest = bytes.as_ref();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        Some(Self {
+            account: text(take(&mut rest)?)?,
+            name: text(take(&mut rest)?)?,
+            config: Bytes::copy_from_slice(take(&mut rest)?),
+            created: Wall(i64::from_le_bytes(take(&mut rest)?.try_into().ok()?)),
+            rev: u64::from_le_bytes(take(&mut rest)?.try_into().ok()?),
+            meta: Bytes::copy_from_slice(take(&mut rest)?),
+            voters: rest
+                .chunks_exact(8)
+                .filter_map(|chunk| Some(ReplicaId(u64::from_le_bytes(chunk.try_into().ok()?))))
+                .collect(),
+        })
+    }
+}
+
+impl Core {
+    /// Takes over this worker's lane and the groups that it holds.
+    pub(crate) fn open_groups(
+        &mut self,
+        lane: Lane,
+        groups: BTreeMap<GroupId, RecoveredGroup>,
+        disk: &Arc<dyn Disk + Send + Sync>,
+    ) -> Result<(), OpenError> {
+        self.groups.lane.lane = Some(lane);
+        self.disk = Some(Arc::clone(disk));
+        for (group, recovered) in groups {
+            if let Err(text) = self.open_group(group, &recovered, &**disk) {
+                if group == GroupId::META {
+                    return Err(OpenError::Meta(text));
+                }
+                tracing::error!("Group {group} cannot be opened: {text}; its files are kept");
+            }
+        }
+        Ok(())
+    }
+
+    fn open_group(&mut self, group: GroupId, recovered: &RecoveredGroup, disk: &dyn Disk) -> Result<(), String> {
+        let birth = Birth::decode(&recovered.created).ok_or("its record of creation cannot be read")?;
+        let (checkpoint, staged) = self.newest_checkpoint(group, recovered, disk)?;
+        let machine = match &checkpoint {
+            Some(checkpoint) => restore(group, checkpoint, &birth, recovered.damaged, disk)?,
+            None => found(group, &birth)?,
+        };
+        let start = start_of(&birth, recovered, checkpoint.as_ref());
+        if group == GroupId::META && !birth.voters.is_empty() {
+            self.groups.formation.birth = Some(recovered.created.clone());
+        }
+        let folder = checkpoint.as_ref().map_or_else(|| group.0.to_string(), |c| c.folder.clone());
+        self.add_slot(group, recovered.replica, &birth, machine, start, folder)?;
+        if staged {
+            self.want_checkpoint(group);
+        }
+        Ok(())
+    }
+
+    /// The newest durable state: that of an installed snapshot, or the checkpoint file.
+    fn newest_checkpoint(
+        &self,
+        group: GroupId,
+        recovered: &RecoveredGroup,
+        disk: &dyn Disk,
+    ) -> Result<(Option<Checkpoint>, bool), String> {
+        let file = checkpoint_file(group).map_err(|e| e.to_string())?;
+        let stored = match disk.size(&file).and_then(|size| disk.read(&file, 0, size)) {
+            Ok(bytes) => Some(Checkpoint::decode(&bytes).ok_or("its checkpoint is damaged")?),
+            Err(IoError::NotFound) => None,
+            Err(error) => return Err(error.to_string()),
+        };
+        let installed = recovered.snapshot.as_ref().and_then(|snapshot| snapshot::checkpoint_of(&snapshot.blob));
+        Ok(match (stored, installed) {
+            (Some(stored), Some(installed)) if stored.position.index < installed.position.index => {
+                (Some(installed), true)
+            }
+            (None, Some(installed)) => (Some(installed), true),
+            (stored, _) => (stored, false),
+        })
+    }
+
+    /// Puts a replica to work.
+    pub(super) fn add_slot(
+        &mut self,
+        group: GroupId,
+        me: ReplicaId,
+        birth: &Birth,
+        machine: Machine,
+        start: Start,
+        folder: String,
+    ) -> Result<(), String> {
+        self.groups.lives += 1;
+        let config = GroupConfig {
+            group,
+            me,
+            seed: self.shared.identity.node.0,
+            life: self.shared.identity.boot.0.wrapping_add(self.groups.lives),
+            timers: Timers::default(),
+            limits: Limits::default(),
+        };
+        let members = start.members.clone();
+        let applied_term = start.base.term;
+        let raft = Group::new(config, start, self.now.mono).map_err(|e| e.to_string())?;
+        let durable = match &machine {
+            Machine::Stream(stream) => stream.config().storage == Storage::File,
+            Machine::Meta(_) => true,
+        };
+        let replicas = match &machine {
+            Machine::Meta(meta) => super::membership::meta_replicas(meta),
+            Machine::Stream(_) => self.known_replicas(group, me, &members),
+        };
+        let account = self.shared.account_id(&birth.account).unwrap_or(AccountId(0));
+        let slot = Slot {
+            group,
+            raft,
+            me,
+            machine,
+            account,
+            name: birth.name.as_str().into(),
+            replicas,
+            leads: false,
+            leads_since: Wall(0),
+            leader: None,
+            consumers: crate::consumers::Leading::default(),
+            events: Vec::new(),
+            durable: durable && self.groups.lane.lane.is_some(),
+            open: Open::default(),
+            sealed: VecDeque::new(),
+            proposed: VecDeque::new(),
+            last_stamp: Wall(0),
+            expiring: false,
+            queue: VecDeque::new(),
+            applying: None,
+            applied_term,
+            pending_replies: Vec::new(),
+            pending_acked: Vec::new(),
+            reads: VecDeque::new(),
+            asked: BTreeMap::new(),
+            waiting_reads: Vec::new(),
+            fetches: Vec::new(),
+            unsynced: VecDeque::new(),
+            armed: None,
+            checkpoint: checkpoint::State { folder, ..checkpoint::State::default() },
+            transfers: snapshot::Transfers::default(),
+            failed: None,
+            behind_since: None,
+        };
+        self.groups.slots.insert(group, Box::new(slot));
+        self.groups.touched.insert(group);
+        Ok(())
+    }
+
+    /// The replicas of a stream as the metadata here has them, or at least this one.
+    fn known_replicas(&self, group: GroupId, me: ReplicaId, members: &Members) -> Vec<Replica> {
+        if let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)) {
+            return entry.replicas.clone();
+        }
+        let role = if members.voters.contains(&me) {
+            tidelock_jetstream::meta::ReplicaRole::Voter
+        } else {
+            tidelock_jetstream::meta::ReplicaRole::Learner
+        };
+        vec![Replica { id: me, node: self.shared.identity.node, role, present: true }]
+    }
+
+    /// Founds the metadata of a cluster: this node's replica of it.
+    pub(crate) fn found_meta(
+        &mut self,
+        cluster: ClusterId,
+        servers: Vec<ServerSpec>,
+        created: Wall,
+    ) -> Result<(), String> {
+        let me = self.shared.identity.node;
+        let meta = Meta::found(cluster, servers, created);
+        let voters: Vec<ReplicaId> = meta.servers().map(|server| server.meta_replica).collect();
+        let mine = meta.server(me).map(|server| server.meta_replica).ok_or("this server is not among the founders")?;
+        let birth = Birth {
+            account: String::new(),
+            name: "_meta_".to_owned(),
+            config: Bytes::new(),
+            created,
+            rev: 0,
+            voters: voters.clone(),
+            meta: Bytes::from(meta.checkpoint()),
+        };
+        self.log_birth(GroupId::META, mine, &birth);
+        self.groups.formation.birth = Some(Bytes::from(birth.encode()));
+        let first = voters.first() == Some(&mine);
+        let start = Start::found(&voters);
+        self.add_slot(GroupId::META, mine, &birth, Machine::Meta(Box::new(meta)), start, String::new())?;
+        if first {
+            let now = self.now.mono;
+            if let Some(slot) = self.slot_mut(GroupId::META) {
+                slot.raft.campaign(now);
+            }
+        }
+        Ok(())
+    }
+
+    /// A replica of the metadata for a server that joins a cluster: it is filled by a snapshot.
+    pub(crate) fn join_meta(&mut self, me: ReplicaId, cluster: ClusterId, servers: Vec<ServerSpec>) -> Result<(), String> {
+        let meta = Meta::found(cluster, servers, Wall(0));
+        let birth = Birth {
+            account: String::new(),
+            name: "_meta_".to_owned(),
+            config: Bytes::new(),
+            created: Wall(0),
+            rev: 0,
+            voters: Vec::new(),
+            meta: Bytes::from(meta.checkpoint()),
+        };
+        self.log_birth(GroupId::META, me, &birth);
+        self.add_slot(GroupId::META, me, &birth, Machine::Meta(Box::new(meta)), Start::join(), String::new())
+    }
+
+    pub(super) fn log_birth(&mut self, group: GroupId, me: ReplicaId, birth: &Birth) {
+        self.groups.log(&WalRecord::Created { group, replica: me, blob: &birth.encode() });
+    }
+
+    /// Starts a replica that the metadata has placed here.
+    pub(super) fn start_replica(&mut self, entry: &StreamEntry, replica: &Replica) {
+        if self.groups.slots.contains_key(&entry.group) {
+            return;
+        }
+        let joins = entry.state == tidelock_jetstream::meta::GroupState::Formed;
+        let memory = entry.spec.storage == Storage::Memory;
+        let alone = entry.replicas.len() == 1;
+        let founds = !joins || (memory && alone);
+        let voters: Vec<ReplicaId> =
+            if founds { entry.replicas.iter().map(|one| one.id).collect() } else { Vec::new() };
+        let birth = Birth {
+            account: entry.account.clone(),
+            name: entry.spec.name.clone(),
+            config: Bytes::from(entry.spec.config().encode()),
+            created: entry.created,
+            rev: entry.rev,
+            voters: voters.clone(),
+            meta: Bytes::new(),
+        };
+        if !memory {
+            self.log_birth(entry.group, replica.id, &birth);
+        }
+        let start = if founds { Start::found(&voters) } else { Start::join() };
+        let machine = match found(entry.group, &birth) {
+            Ok(machine) => machine,
+            Err(text) => {
+                tracing::error!("Replica of stream {:?} cannot start: {text}", entry.spec.name);
+                return;
+            }
+        };
+        let folder = entry.group.0.to_string();
+        if let Err(text) = self.add_slot(entry.group, replica.id, &birth, machine, start, folder) {
+            tracing::error!("Replica of stream {:?} cannot start: {text}", entry.spec.name);
+            return;
+        }
+        let now = self.now.mono;
+        if let Some(slot) = self.slot_mut(entry.group) {
+            slot.replicas.clone_from(&entry.replicas);
+            if founds && voters.first() == Some(&replica.id) {
+                slot.raft.campaign(now);
+            }
+        }
+    }
+
+    /// Stops a replica for good and removes its files.
+    pub(super) fn remove_replica(&mut self, group: GroupId, replica: &Replica) {
+        if self.slot(group).is_none_or(|slot| slot.me != replica.id) {
+            return;
+        }
+        self.consumers_follow(group);
+        self.sources_follow(group);
+        let Some(slot) = self.groups.slots.remove(&group) else { return };
+        if let Some(at) = slot.armed {
+            self.groups.timers.remove(&(at, group));
+        }
+        self.groups.touched.remove(&group);
+        self.groups.wanted_checkpoints.remove(&group);
+        let durable = slot.durable;
+        self.end_all(*slot);
+        if durable {
+            self.groups.log(&WalRecord::Destroyed { group });
+            self.remove_files(group);
+        }
+    }
+
+    /// Starts the replicas that the metadata places here and that are not there, after a start.
+    pub(crate) fn start_missing(&mut self) {
+        let me = self.shared.identity.node;
+        let Some(meta) = self.meta() else { return };
+        let entries: Vec<StreamEntry> = meta.streams().cloned().collect();
+        for entry in entries {
+            let mine = entry.replicas.iter().find(|replica| replica.node == me).copied();
+            self.enter_directory(&entry);
+            let Some(mine) = mine else { continue };
+            self.meta_notice(super::meta::MetaNotice::Start(Box::new(entry), mine));
+        }
+    }
+}
+
+/// The state of a new group.
+fn found(group: GroupId, birth: &Birth) -> Result<Machine, String> {
+    if group == GroupId::META {
+        let meta = Meta::restore(&birth.meta).map_err(|e| e.to_string())?;
+        return Ok(Machine::Meta(Box::new(meta)));
+    }
+    let config = StreamConfig::decode(&birth.config).map_err(|e| e.to_string())?;
+    let store = store_config(&group.0.to_string())?;
+    Ok(Machine::Stream(Box::new(Stream::create(config, birth.created, store))))
+}
+
+/// The state that a checkpoint holds.
+pub(super) fn restore(
+    group: GroupId,
+    checkpoint: &Checkpoint,
+    birth: &Birth,
+    damaged: bool,
+    disk: &dyn Disk,
+) -> Result<Machine, String> {
+    if group == GroupId::META {
+        let meta = Meta::restore(&checkpoint.state).map_err(|e| e.to_string())?;
+        return Ok(Machine::Meta(Box::new(meta)));
+    }
+    let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
+    let on_loss = if alone { OnLoss::Report } else { OnLoss::Refuse };
+    let store = store_config(&checkpoint.folder)?;
+    let stream = Stream::restore(store, &[&checkpoint.state], disk, on_loss).map_err(|e| e.to_string())?;
+    let lost = stream.store().lost();
+    if !lost.is_empty() || damaged {
+        tracing::error!("Stream {:?} has lost messages to damage on disk: {lost:?}", birth.name);
+    }
+    Ok(Machine::Stream(Box::new(stream)))
+}
+
+pub(super) fn store_config(folder: &str) -> Result<StoreConfig, String> {
+    let folder = blocks_folder(folder).map_err(|e| e.to_string())?;
+    Ok(StoreConfig::new(StoreKind::File, folder))
+}
+
+/// What a replica's consensus starts from.
+fn start_of(birth: &Birth, recovered: &RecoveredGroup, checkpoint: Option<&Checkpoint>) -> Start {
+    let mut start = if birth.voters.is_empty() { Start::join() } else { Start::found(&birth.voters) };
+    if let Some(checkpoint) = checkpoint {
+        start.base = checkpoint.position;
+        start.applied = checkpoint.position.index;
+        start.members = checkpoint.members.clone();
+        start.members_at = checkpoint.members_at;
+        start.hard = HardState { term: checkpoint.position.term, vote: ReplicaId(0), commit: checkpoint.position.index };
+    }
+    let base = start.base;
+    start.entries = recovered
+        .entries
+        .iter()
+        .filter(|entry| entry.index > base.index)
+        .filter_map(|entry| {
+            let kind = EntryKind::from_u8(entry.kind)?;
+            Some(LogEntry { index: entry.index, term: entry.term, kind, data: entry.data.clone() })
+        })
+        .collect();
+    if let Some(hard) = &recovered.hard_state {
+        let commit = hard.commit.max(base.index);
+        start.hard = HardState { term: hard.term, vote: hard.vote, commit };
+    }
+    start
+}

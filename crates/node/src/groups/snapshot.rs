@@ -1,0 +1,375 @@
+//! Filling a replica whose leader has no log for it any more: a manifest, and the block files that it names.
+//!
+//! The leader pins its files, makes a checkpoint and offers it; the receiver fetches the files into a folder of its
+//! own, piece by piece, and syncs them; the log's record of the installed snapshot is the point from which the new state
+//! counts (DESIGN section 9), whatever crashes before or after.
+
+use super::checkpoint::{Checkpoint, FileJob, blocks_folder, put, take};
+use super::open::Birth;
+use super::{Machine, Slot};
+use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
+use crate::worker::{Core, IoJob, IoOwner};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
+use tidelock_jetstream::command::WindowKey;
+use tidelock_record::{FilePath, IoDone, IoOp, IoOutput};
+use tidelock_replica::{Install, LogPosition, Members, SnapshotEvents};
+
+/// Subject of a request for a piece of a file; never a client's.
+const FILE_SUBJECT: &[u8] = b"$TL.FILE";
+/// Bytes of one piece.
+const PIECE: u64 = 1 << 20;
+/// A transfer from which nothing is heard for this long is given up.
+const QUIET_MAX: Duration = Duration::from_secs(30);
+/// Request numbers from here on are pieces of files.
+const FILE_NUMBERS: u64 = 1 << 62;
+
+/// Transfers of one group, in either direction.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    /// As leader: whom to offer a snapshot once the store is flushed.
+    needed: Vec<ReplicaId>,
+    /// As leader: the files are kept until then.
+    pinned_until: Option<Mono>,
+    /// As receiver.
+    staging: Option<Staging>,
+}
+
+/// A snapshot that is being received.
+#[derive(Debug)]
+struct Staging {
+    install: Install,
+    checkpoint: Checkpoint,
+    from: NodeId,
+    files: VecDeque<(String, u64)>,
+    offset: u64,
+    heard: Mono,
+    created: bool,
+}
+
+/// What the log keeps of an installed snapshot.
+pub(super) fn installed_blob(members: &Members, manifest: &Bytes) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, &members.encode());
+    out.extend_from_slice(manifest);
+    out
+}
+
+/// The state that an installed snapshot holds.
+pub(super) fn checkpoint_of(blob: &Bytes) -> Option<Checkpoint> {
+    let mut rest = blob.as_ref();
+    take(&mut rest)?;
+    let mut manifest = rest;
+    let checkpoint = blob.slice_ref(take(&mut manifest)?);
+    Checkpoint::decode(&checkpoint).map(staged_folder)
+}
+
+/// The receiver keeps the blocks in a folder that is named after the position, so that it can stand beside the old.
+fn staged_folder(mut checkpoint: Checkpoint) -> Checkpoint {
+    let base = checkpoint.folder.split('.').next().unwrap_or_default().to_owned();
+    checkpoint.folder = format!("{base}.{}", checkpoint.position.index);
+    checkpoint
+}
+
+impl Core {
+    /// What a group's consensus wants about snapshots.
+    pub(super) fn snapshot_events(&mut self, group: GroupId, events: SnapshotEvents) {
+        if let Some(restored) = events.restored {
+            self.snapshot_restored(group, restored.position);
+        }
+        if !events.needed.is_empty()
+            && let Some(slot) = self.slot_mut(group)
+        {
+            for replica in events.needed {
+                if !slot.transfers.needed.contains(&replica) {
+                    slot.transfers.needed.push(replica);
+                }
+            }
+            if let Machine::Stream(stream) = &mut slot.machine {
+                stream.flush();
+            }
+            self.store_io(group);
+        }
+        if let Some(install) = events.install {
+            self.begin_install(group, install);
+        }
+    }
+
+    /// Offers snapshots where they are wanted, gives up what has gone quiet.
+    pub(super) fn tick_snapshots(&mut self, group: GroupId) {
+        let now = self.now.mono;
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        if slot.transfers.pinned_until.is_some_and(|until| until <= now) {
+            slot.transfers.pinned_until = None;
+            if let Machine::Stream(stream) = &mut slot.machine {
+                stream.unpin();
+            }
+        }
+        if slot.transfers.staging.as_ref().is_some_and(|staging| staging.heard + QUIET_MAX <= now)
+            && let Some(staging) = slot.transfers.staging.take()
+        {
+            tracing::warn!("Snapshot of stream {:?} was not received in time; asking again", slot.name);
+            slot.raft.install_failed(staging.install.position);
+            self.groups.touched.insert(group);
+        }
+        self.offer_snapshots(group);
+    }
+
+    fn offer_snapshots(&mut self, group: GroupId) {
+        let now = self.now.mono;
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        if slot.transfers.needed.is_empty() || slot.applying.is_some() {
+            return;
+        }
+        if let Machine::Stream(stream) = &mut slot.machine {
+            if !stream.is_at_boundary() || !stream.store().is_flushed() {
+                stream.flush();
+                self.store_io(group);
+                return;
+            }
+            if slot.transfers.pinned_until.is_none() {
+                stream.pin();
+            }
+            slot.transfers.pinned_until = Some(now + QUIET_MAX * 2);
+        }
+        let (number, checkpoint) = slot.make_checkpoint();
+        let _ = number;
+        let manifest = slot.manifest(&checkpoint);
+        let (members, _) = slot.raft.members();
+        let members = members.clone();
+        for to in std::mem::take(&mut slot.transfers.needed) {
+            let position = checkpoint.position;
+            if let Err(error) = slot.raft.offer_snapshot(to, position, &members, manifest.clone()) {
+                tracing::debug!("Snapshot of stream {:?} not offered to replica {to}: {error}", slot.name);
+                slot.raft.snapshot_failed(to);
+            }
+        }
+        self.groups.touched.insert(group);
+    }
+
+    /// A snapshot is offered to this replica: its files are fetched.
+    fn begin_install(&mut self, group: GroupId, install: Install) {
+        let now = self.now.mono;
+        let Some(slot) = self.slot_mut(group) else { return };
+        let mut rest = install.manifest.as_ref();
+        let parsed = take(&mut rest)
+            .map(|bytes| install.manifest.slice_ref(bytes))
+            .and_then(|bytes| Checkpoint::decode(&bytes))
+            .map(staged_folder)
+            .zip(slot.node_of(install.from));
+        let Some((checkpoint, from)) = parsed else {
+            slot.raft.install_failed(install.position);
+            return;
+        };
+        let mut files = VecDeque::new();
+        while let (Some(name), Some(len)) = (take(&mut rest), take(&mut rest)) {
+            let len = len.try_into().map(u64::from_le_bytes).unwrap_or(0);
+            files.push_back((String::from_utf8_lossy(name).into_owned(), len));
+        }
+        slot.transfers.staging =
+            Some(Staging { install, checkpoint, from, files, offset: 0, heard: now, created: false });
+        self.next_piece(group);
+    }
+
+    /// Asks for the next piece of the next file, or takes the snapshot once all are there.
+    fn next_piece(&mut self, group: GroupId) {
+        let me = self.shared.identity.node;
+        let sender = WindowKey { boot: self.shared.identity.boot, worker: self.id };
+        let Some(slot) = self.slot_mut(group) else { return };
+        let Some(staging) = &mut slot.transfers.staging else { return };
+        let Some((name, len)) = staging.files.front() else {
+            let position = staging.install.position;
+            if let Err(error) = slot.raft.installed(position) {
+                tracing::warn!("Snapshot of stream {:?} not taken: {error}", slot.name);
+                slot.transfers.staging = None;
+            }
+            return;
+        };
+        let piece = PIECE.min(len - staging.offset);
+        let mut payload = Vec::new();
+        put(&mut payload, name.as_bytes());
+        put(&mut payload, &staging.offset.to_le_bytes());
+        put(&mut payload, &piece.to_le_bytes());
+        let request = Request {
+            id: RequestId { sender, number: FILE_NUMBERS | group.0 },
+            node: me,
+            group: Some(group),
+            account: AccountId(0),
+            subject: Bytes::from_static(FILE_SUBJECT),
+            reply: Bytes::new(),
+            header: Bytes::new(),
+            payload: Bytes::from(payload),
+            client: Bytes::new(),
+        };
+        let from = staging.from;
+        self.send_cell(from, LaneKind::Bulk, Cell::Request(Box::new(request)));
+    }
+
+    /// A peer asks for a piece of a file; `false` if the request is something else.
+    pub(super) fn file_request(&mut self, request: &Request) -> bool {
+        if request.subject != FILE_SUBJECT {
+            return false;
+        }
+        let now = self.now.mono;
+        let Some(group) = request.group else { return true };
+        let Some(slot) = self.slot_mut(group) else { return true };
+        if slot.transfers.pinned_until.is_none() {
+            return true;
+        }
+        slot.transfers.pinned_until = Some(now + QUIET_MAX * 2);
+        let mut rest = request.payload.as_ref();
+        let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+        let parsed = take(&mut rest)
+            .and_then(|name| std::str::from_utf8(name).ok())
+            .zip(take(&mut rest).and_then(number).zip(take(&mut rest).and_then(number)));
+        let Some((name, (offset, len))) = parsed else { return true };
+        let file = blocks_folder(&slot.checkpoint.folder).and_then(|folder| folder.join(name));
+        let Ok(file) = file else { return true };
+        let op = IoOp::Read { file, offset, len: len.min(PIECE) };
+        let io = self.groups.files.request(FileJob::Read(Box::new(request.clone())), op);
+        self.out.io.push(IoJob { owner: IoOwner::Node, requests: vec![io], inline: false });
+        true
+    }
+
+    /// A piece that a peer asked for was read.
+    pub(super) fn file_piece_read(&mut self, request: &Request, done: &IoDone) {
+        let payload = match &done.result {
+            Ok(IoOutput::Data(data)) => data.clone(),
+            _ => Bytes::new(),
+        };
+        let reply =
+            Reply { id: request.id, header: Bytes::new(), payload, last: true, after_meta: LogIndex(0) };
+        self.send_cell(request.node, LaneKind::Bulk, Cell::Reply(Box::new(reply)));
+    }
+
+    /// A reply between nodes; `false` if it is for a client's request.
+    pub(crate) fn internal_reply(&mut self, reply: &Reply) -> bool {
+        if reply.id.number & FILE_NUMBERS == 0 {
+            return false;
+        }
+        let group = GroupId(reply.id.number & !FILE_NUMBERS);
+        let now = self.now.mono;
+        let Some(slot) = self.groups.slots.get_mut(&group) else { return true };
+        let Some(staging) = &mut slot.transfers.staging else { return true };
+        let Some((name, len)) = staging.files.front().cloned() else { return true };
+        staging.heard = now;
+        let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(&name));
+        let Ok(file) = path else { return true };
+        let mut requests = Vec::new();
+        let files = &mut self.groups.files;
+        if staging.offset == 0 && !staging.created {
+            staging.created = true;
+            requests.push(files.request(FileJob::Removal, IoOp::Remove { file: file.clone() }));
+            requests.push(files.request(FileJob::Removal, IoOp::Create { file: file.clone(), len: 0 }));
+        }
+        let offset = staging.offset;
+        staging.offset += reply.payload.len() as u64;
+        let whole = staging.offset >= len || reply.payload.is_empty();
+        let parts = vec![reply.payload.clone()];
+        let write = IoOp::Write { file, offset, parts, sync: whole };
+        requests.push(files.request(FileJob::Staged(group), write));
+        if whole {
+            staging.files.pop_front();
+            staging.offset = 0;
+            staging.created = false;
+        }
+        self.out.io.push(IoJob { owner: IoOwner::Node, requests, inline: false });
+        true
+    }
+
+    /// A piece is written.
+    pub(super) fn staged(&mut self, group: GroupId, done: &IoDone) {
+        if let Err(error) = &done.result
+            && let Some(slot) = self.slot_mut(group)
+            && let Some(staging) = slot.transfers.staging.take()
+        {
+            tracing::warn!("Snapshot of stream {:?} cannot be written: {error}", slot.name);
+            slot.raft.install_failed(staging.install.position);
+            return;
+        }
+        self.next_piece(group);
+    }
+
+    /// A snapshot is durable and in force: the state is swapped for it.
+    fn snapshot_restored(&mut self, group: GroupId, position: LogPosition) {
+        let Some(disk) = self.disk.clone() else { return };
+        let Some(slot) = self.slot_mut(group) else { return };
+        let Some(staging) = slot.transfers.staging.take() else { return };
+        debug_assert_eq!(staging.install.position, position, "the snapshot that was staged is restored");
+        let birth = Birth {
+            account: String::new(),
+            name: slot.name.to_string(),
+            config: Bytes::new(),
+            created: tidelock_base::Wall(0),
+            rev: 0,
+            voters: vec![ReplicaId(0), ReplicaId(0)],
+            meta: Bytes::new(),
+        };
+        match super::open::restore(group, &staging.checkpoint, &birth, false, &*disk) {
+            Ok(machine) => {
+                slot.machine = machine;
+                slot.queue.clear();
+                slot.applying = None;
+                slot.applied_term = position.term;
+                slot.checkpoint.folder = staging.checkpoint.folder;
+            }
+            Err(text) => {
+                self.stop_replica(group, text);
+                return;
+            }
+        }
+        if group == GroupId::META {
+            self.start_missing();
+        }
+        self.want_checkpoint(group);
+    }
+
+    /// Removes the files of a group that is gone.
+    pub(super) fn remove_files(&mut self, group: GroupId) {
+        let Ok(file) = super::checkpoint::checkpoint_file(group) else { return };
+        let request = self.groups.files.request(FileJob::Removal, IoOp::Remove { file });
+        self.out.io.push(IoJob { owner: IoOwner::Node, requests: vec![request], inline: false });
+    }
+
+    /// Tells all who wait for something of a replica that is gone.
+    pub(super) fn end_all(&mut self, slot: Slot) {
+        let mut waiters = slot.open.waiters;
+        waiters.extend(slot.sealed.into_iter().flat_map(|sealed| sealed.waiters));
+        waiters.extend(slot.proposed.into_iter().flat_map(|proposed| proposed.waiters));
+        let mut reads: Vec<super::Waiter> = slot.reads.into_iter().map(|(_, waiter)| waiter).collect();
+        reads.extend(slot.asked.into_values().flatten());
+        reads.extend(slot.waiting_reads);
+        reads.extend(slot.fetches.into_iter().map(|fetch| fetch.waiter));
+        for waiter in waiters.into_iter().map(|(_, waiter)| waiter).chain(reads) {
+            self.end(waiter, super::Done::Lost);
+        }
+        if let Machine::Stream(stream) = &slot.machine {
+            let files: Vec<FilePath> =
+                stream.store().block_files().map(|block| block.file).collect();
+            let requests: Vec<_> = files
+                .into_iter()
+                .map(|file| self.groups.files.request(FileJob::Removal, IoOp::Remove { file }))
+                .collect();
+            if !requests.is_empty() {
+                self.out.io.push(IoJob { owner: IoOwner::Node, requests, inline: false });
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// The checkpoint, and the names and lengths of the files that it needs.
+    fn manifest(&self, checkpoint: &Checkpoint) -> Bytes {
+        let mut out = Vec::new();
+        put(&mut out, &checkpoint.encode());
+        if let Machine::Stream(stream) = &self.machine {
+            for block in stream.store().block_files() {
+                put(&mut out, block.file.name().as_bytes());
+                put(&mut out, &block.len.to_le_bytes());
+            }
+        }
+        Bytes::from(out)
+    }
+}

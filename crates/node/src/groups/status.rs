@@ -1,0 +1,113 @@
+//! What groups tell about themselves: the `cluster` block, and what operators see.
+
+use super::Slot;
+use crate::worker::Core;
+use tidelock_api::{ClusterInfo, Nanos, PeerInfo, Time};
+use tidelock_auth::hash8;
+use tidelock_base::{BootId, GroupId, NodeId};
+use tidelock_jetstream::config::Storage;
+
+impl Core {
+    /// The node that has this start.
+    pub(super) fn node_of_boot(&self, boot: BootId) -> Option<NodeId> {
+        let table = self.shared.peers.load();
+        table.peers.iter().find(|peer| peer.facts.boot == boot).map(|peer| peer.facts.node)
+    }
+
+    /// Name of a server: of a peer, of this one, or as the metadata lists it.
+    pub(crate) fn server_name(&self, node: NodeId) -> String {
+        if node == self.shared.identity.node {
+            return self.shared.identity.name.to_string();
+        }
+        let table = self.shared.peers.load();
+        if let Some(peer) = table.peers.iter().find(|peer| peer.facts.node == node) {
+            return peer.facts.name.to_string();
+        }
+        let listed = self.meta().and_then(|meta| meta.server(node)).map(|server| server.spec.name.clone());
+        listed.unwrap_or_else(|| format!("Server name unknown at this time (peerID: {:08x})", node.0 >> 32))
+    }
+
+    /// The server with this name or peer id.
+    pub(crate) fn server_named(&self, name: &str) -> Option<NodeId> {
+        let is_named = |candidate: &str| candidate == name || hash8(candidate.as_bytes()) == name;
+        let meta = self.meta()?;
+        meta.servers().find(|server| is_named(&server.spec.name)).map(|server| server.spec.id)
+    }
+
+    /// Whether a server is connected; this one always is.
+    pub(crate) fn is_online(&self, node: NodeId) -> bool {
+        node == self.shared.identity.node
+            || self.shared.peers.load().peers.iter().any(|peer| peer.facts.node == node && peer.up)
+    }
+
+    /// The `cluster` block of a stream, or of the metadata, as its local replica sees it.
+    pub(crate) fn cluster_info(&self, group: GroupId) -> Option<ClusterInfo> {
+        let slot = self.slot(group)?;
+        let name = self.shared.cluster_name().as_deref().unwrap_or_default().to_owned();
+        let leader = slot.leader.and_then(|leader| slot.node_of(leader));
+        let leader_name = leader.map(|node| self.server_name(node)).unwrap_or_default();
+        if self.shared.options.cluster.is_none() || (slot.replicas.len() <= 1 && !slot.is_meta()) {
+            return Some(ClusterInfo { name, leader: leader_name, ..ClusterInfo::default() });
+        }
+        let mut replicas: Vec<PeerInfo> = slot
+            .replicas
+            .iter()
+            .filter(|replica| Some(replica.node) != leader)
+            .map(|replica| self.peer_info(slot, replica.id, replica.node))
+            .collect();
+        replicas.sort_by(|a, b| a.name.cmp(&b.name));
+        Some(ClusterInfo {
+            name,
+            raft_group: slot.raft_group_name(),
+            leader: leader_name,
+            leader_since: slot.leads.then_some(Time(slot.leads_since)),
+            system_account: true,
+            traffic_account: self.shared.options.system_account.clone(),
+            replicas,
+            desired: None,
+        })
+    }
+
+    fn peer_info(&self, slot: &Slot, replica: tidelock_base::ReplicaId, node: NodeId) -> PeerInfo {
+        let name = self.server_name(node);
+        let peer = hash8(name.as_bytes());
+        let online = self.is_online(node);
+        let progress = slot.raft.progress().into_iter().find(|peer| peer.replica == replica);
+        let lag = progress.as_ref().map_or(0, |progress| progress.lag);
+        let active = progress.as_ref().is_some_and(|progress| progress.recent_active);
+        let member = slot.raft.members().0.contains(replica);
+        PeerInfo {
+            name,
+            current: online && member && (!slot.leads || (active && lag == 0)),
+            offline: !online,
+            active: Nanos(if active { 1_000_000 } else { 0 }),
+            lag,
+            peer,
+            pending: !member,
+        }
+    }
+
+    /// A stream has a new leader, this one.
+    pub(super) fn leader_elected(&mut self, group: GroupId) {
+        let Some(slot) = self.slot(group) else { return };
+        if slot.replicas.len() > 1 {
+            let account = self.shared.account(slot.account).map(|account| account.name.to_string());
+            let account = account.unwrap_or_default();
+            tracing::info!("JetStream cluster new stream leader for '{account} > {}'", slot.name);
+        }
+    }
+}
+
+impl Slot {
+    /// A name in the form that nats-server gives: `S-R3F-` and eight characters.
+    pub(crate) fn raft_group_name(&self) -> String {
+        if self.is_meta() {
+            return "_meta_".to_owned();
+        }
+        let storage = match &self.machine {
+            super::Machine::Stream(stream) if stream.config().storage == Storage::Memory => 'M',
+            super::Machine::Stream(_) | super::Machine::Meta(_) => 'F',
+        };
+        format!("S-R{}{storage}-{}", self.replicas.len(), hash8(&self.group.0.to_le_bytes()))
+    }
+}
