@@ -1,6 +1,7 @@
 //! The log lines of a start, in nats-server's words and order: scripts and test suites wait for them.
 
-use tidelock_base::{COMPATIBLE_VERSION, TIDELOCK_VERSION};
+use std::path::Path;
+use tidelock_base::{API_LEVEL, COMPATIBLE_VERSION, TIDELOCK_VERSION};
 use tidelock_conf::HostPort;
 use tidelock_node::NodeShared;
 
@@ -24,6 +25,35 @@ pub(crate) fn starting(shared: &NodeShared) {
     if let Some(file) = &options.config_file {
         tracing::info!("Using configuration file: {} ({})", file.path, file.digest);
     }
+}
+
+/// What is logged about JetStream, once its store is open.
+pub(crate) fn jetstream(shared: &NodeShared, folder: &Path) {
+    let Some(js) = &shared.options.jetstream else { return };
+    tracing::info!("Starting JetStream");
+    tracing::info!("---------------- JETSTREAM ----------------");
+    tracing::info!("  Strict:          {}", js.strict);
+    tracing::info!("  Max Memory:      {}", size(js.max_memory));
+    tracing::info!("  Max Storage:     {}", size(js.max_store));
+    tracing::info!("  Store Directory: \"{}\"", folder.parent().unwrap_or(folder).display());
+    if let Some(domain) = &js.domain {
+        tracing::info!("  Domain:          {domain}");
+    }
+    tracing::info!("  API Level:       {API_LEVEL}");
+    tracing::info!("-------------------------------------------");
+}
+
+/// Bytes as people read them; nothing means what the machine has.
+fn size(bytes: Option<u64>) -> String {
+    let Some(bytes) = bytes else { return "as the machine allows".to_owned() };
+    let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
+    while whole >= 1024 && unit < 4 {
+        rest = whole % 1024;
+        whole /= 1024;
+        unit += 1;
+    }
+    let name = ["B", "KB", "MB", "GB", "TB"].get(unit).copied().unwrap_or("TB");
+    if unit == 0 { format!("{whole} {name}") } else { format!("{whole}.{:02} {name}", rest * 100 / 1024) }
 }
 
 /// What is logged once clients are listened for.

@@ -195,7 +195,7 @@ impl Disk for FileDisk {
                 self.rename(from, to).map(done)
             }
             IoOp::Truncate { file, len } => self
-                .handle(file, Access::Buffered, false)
+                .handle(file, Access::Buffered)
                 .and_then(|h| rustix::fs::ftruncate(&h, *len))
                 .map(done),
             IoOp::Remove { file } => {
@@ -207,7 +207,7 @@ impl Disk for FileDisk {
             }
             IoOp::List { dir } => self.list(dir).map(IoOutput::Names),
             IoOp::Size { file } => self
-                .handle(file, Access::Buffered, false)
+                .handle(file, Access::Buffered)
                 .and_then(|h| h.metadata().map_err(|e| errno(&e)))
                 .map(|m| IoOutput::Size(m.len())),
         }

@@ -8,6 +8,7 @@ mod files;
 mod helpers;
 mod random;
 mod shell;
+mod store;
 
 use anyhow::{Context, Result};
 use clock::Clock;
@@ -24,7 +25,9 @@ use std::thread::{self, JoinHandle};
 use tidelock_auth::ServerKey;
 use tidelock_base::{BootId, NodeId, WorkerId};
 use tidelock_conf::{HostPort, Options};
+use store::Store;
 use tidelock_node::{Addresses, NodeShared, ServerIdentity, Worker};
+use tidelock_record::Disk;
 
 /// What the binary provides for.
 pub struct Hooks {
@@ -50,14 +53,19 @@ impl std::error::Error for Fatal {}
 /// When the server cannot start: [`Fatal`] for what nats-server reports as fatal, or what failed otherwise.
 pub fn run(options: Options, hooks: &Hooks) -> Result<i32> {
     let clock = Clock::start();
-    let identity = identity(&options, &clock)?;
+    let store = options.jetstream.as_ref().map(Store::open).transpose()?;
+    let identity = identity(&options, &clock, store.as_ref())?;
     let workers = worker_count(identity.cores);
     let shared = Arc::new(NodeShared::new(identity, options, workers));
     banner::starting(&shared);
     let clients = listen(&shared.options.listen)?;
     let routes = shared.options.cluster.as_ref().map(|cluster| listen(&cluster.listen)).transpose()?;
     set_addresses(&shared, &clients, routes.as_ref())?;
-    let (mailboxes, threads) = start_workers(&shared, clock, clients, routes)?;
+    if let Some(store) = &store {
+        banner::jetstream(&shared, &store.folder);
+    }
+    let listeners = Listeners { clients: Some(clients), routes };
+    let (mailboxes, threads) = start_workers(&shared, clock, listeners, store.as_ref())?;
     banner::listening(&shared);
     files::write(&shared)?;
     let code = serve(&shared, hooks, &mailboxes)?;
@@ -74,11 +82,14 @@ fn worker_count(cores: usize) -> u16 {
     if cores <= 2 { 1 } else { u16::try_from(cores).unwrap_or(1).min(64) }
 }
 
-fn identity(options: &Options, clock: &Clock) -> Result<ServerIdentity> {
+fn identity(options: &Options, clock: &Clock, store: Option<&Store>) -> Result<ServerIdentity> {
     let key = ServerKey::from_seed(random::bytes()?)?;
     let server_id: Arc<str> = key.id().into();
     Ok(ServerIdentity {
-        node: NodeId(u64::from_le_bytes(random::bytes()?)),
+        node: match store {
+            Some(store) => store.node,
+            None => NodeId(u64::from_le_bytes(random::bytes()?)),
+        },
         boot: BootId(u128::from_le_bytes(random::bytes()?)),
         name: options.server_name.as_deref().map_or_else(|| Arc::clone(&server_id), Arc::from),
         server_id,
@@ -144,26 +155,39 @@ fn set_addresses(shared: &NodeShared, clients: &TcpListener, routes: Option<&Tcp
 
 type Running = (Vec<Mailbox>, Vec<JoinHandle<()>>);
 
+/// What is listened on; the first worker takes it.
+struct Listeners {
+    clients: Option<TcpListener>,
+    routes: Option<TcpListener>,
+}
+
 fn start_workers(
     shared: &Arc<NodeShared>,
     clock: Clock,
-    clients: TcpListener,
-    routes: Option<TcpListener>,
+    mut listeners: Listeners,
+    store: Option<&Store>,
 ) -> Result<Running> {
     let seats: Vec<Seat> = (0..shared.workers).map(|_| Seat::new()).collect::<std::io::Result<_>>()?;
     let mailboxes: Vec<Mailbox> = seats.iter().map(Seat::mailbox).collect();
     let (answers, _answered) = channel();
-    let (mut clients, mut routes) = (Some(clients), routes);
+    let disk = store.map(|store| Arc::clone(&store.disk) as Arc<dyn Disk + Send + Sync>);
+    let mut lanes = match store {
+        Some(store) => store.recover(shared.workers)?.lanes.into_iter(),
+        None => Vec::new().into_iter(),
+    };
     let mut threads = Vec::new();
     for (seat, number) in seats.into_iter().zip(0_u16..) {
-        let worker = Worker::new(Arc::clone(shared), WorkerId(number), u64::from_le_bytes(random::bytes()?));
+        let mut worker = Worker::new(Arc::clone(shared), WorkerId(number), u64::from_le_bytes(random::bytes()?));
+        let lane = lanes.next().map(|(lane, recovered)| (lane, recovered.groups));
+        worker.begin(clock.now());
+        worker.start(lane, disk.clone()).map_err(|e| Fatal(format!("Can't start JetStream: {e}")))?;
         let parts = Parts {
             seat,
             clock,
             peers: mailboxes.clone(),
-            clients: clients.take(),
-            routes: routes.take(),
-            disk: DiskHelpers::start(number, None)?,
+            clients: listeners.clients.take(),
+            routes: listeners.routes.take(),
+            disk: DiskHelpers::start(number, disk.clone())?,
             answers: answers.clone(),
         };
         let shell = Shell::new(worker, parts)?;
