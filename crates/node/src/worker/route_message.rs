@@ -3,7 +3,7 @@
 use super::Core;
 use crate::deliver_batch::{BatchRef, DeliverBatch, Item, Message, Receivers};
 use crate::interest::ConnKey;
-use crate::route::{Local, Member, QueueRoute, Route, Routes};
+use crate::route::{Local, Member, QueueRoute, Route, RouteId, Routes};
 use smallvec::SmallVec;
 use std::time::Duration;
 use tidelock_base::limits::COPY_BYTES_MAX;
@@ -349,5 +349,43 @@ impl Core {
     /// Now, for whoever needs the time of this turn.
     pub(crate) const fn mono(&self) -> Mono {
         self.now.mono
+    }
+}
+
+/// A route for several messages that the node itself makes, taken out of the cache while it is in use.
+pub(crate) struct MadeRoute {
+    route: Route,
+    /// Its place in the cache, if it has one.
+    id: Option<RouteId>,
+}
+
+impl Core {
+    /// Where messages for `target` go now; [`Core::release_route`] gives it back. With a queue group, one of its members
+    /// gets each message, and nobody else does.
+    pub(crate) fn made_route(&mut self, account: AccountId, target: &[u8], queue: Option<&[u8]>) -> MadeRoute {
+        let (root, _) = self.root(account);
+        if queue.is_none() && !Routes::is_unique(target) {
+            let id = self.routes.cached(&root, account, target);
+            return MadeRoute { route: self.routes.take(id), id: Some(id) };
+        }
+        let mut route = self.spare_routes.pop().unwrap_or_default();
+        route.fill(&root, target, self.id);
+        if let Some(queue) = queue {
+            route.keep_queue(queue);
+        }
+        MadeRoute { route, id: None }
+    }
+
+    /// Publishes a message that the node itself made along a route; answers whether anybody got it.
+    pub(crate) fn publish_along(&mut self, account: AccountId, made: &MadeRoute, message: &Message<'_>) -> bool {
+        self.deliver(From::NODE, account, &made.route, &Source::Made(message))
+    }
+
+    /// Gives a route back.
+    pub(crate) fn release_route(&mut self, made: MadeRoute) {
+        match made.id {
+            Some(id) => self.routes.put(id, made.route),
+            None => self.spare_routes.push(made.route),
+        }
     }
 }

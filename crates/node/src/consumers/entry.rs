@@ -1,0 +1,199 @@
+//! Acknowledgements and answers to flow control: where they enter, and at the leader.
+
+use super::items::{Item, Say};
+use super::subjects::{AckSubject, FlowSubject};
+use super::verbs::Verb;
+use crate::cell::{Acks, Cell, LaneKind, Request, RequestId};
+use crate::deliver_batch::Message;
+use crate::groups::Machine;
+use crate::interest::ConnKey;
+use crate::worker::Core;
+use bytes::Bytes;
+use std::time::Duration;
+use tidelock_api::AckPolicy;
+use tidelock_base::{AccountId, GroupId, Mono, NodeId, StreamSeq};
+use tidelock_jetstream::command::WindowKey;
+use tidelock_jetstream::consumer::AckKind;
+
+/// Acknowledgements whose leader is not known are tried again after this long.
+pub(super) const RETRY: Duration = Duration::from_millis(50);
+/// They are given up after this long: their messages are delivered again.
+const KEEP: Duration = Duration::from_secs(5);
+/// Bytes of them kept a stream; what comes then is given up.
+const KEEP_BYTES_MAX: usize = 1 << 20;
+/// Nodes that do not lead pass acknowledgements on this often at most.
+const HOPS_MAX: u8 = 3;
+
+/// Acknowledgements for one leader.
+#[derive(Default)]
+pub(super) struct Parcel {
+    items: Vec<u8>,
+    hops: u8,
+    since: Option<Mono>,
+}
+
+impl Core {
+    /// A client has acknowledged a message; answers whether there is such a stream.
+    pub(crate) fn ack_entry(&mut self, _conn: Option<ConnKey>, account: AccountId, message: &Message<'_>) -> bool {
+        let Some(AckSubject { stream, consumer, seq }) = AckSubject::parse(message.subject) else { return false };
+        let Some(group) = self.group_of(account, stream) else { return false };
+        let (say, text) = match Verb::parse(message.payload) {
+            Verb::Ack | Verb::Next(_) => (Say::Ack, &[][..]),
+            Verb::Nak(delay) => (Say::Nak(delay), &[][..]),
+            Verb::Progress => (Say::Progress, &[][..]),
+            Verb::Term(reason) => (Say::Term, reason),
+            Verb::Unknown => (Say::Nothing, &[][..]),
+        };
+        if let Verb::Next(body) = Verb::parse(message.payload) {
+            // It is answered by messages.
+            self.take_or_send(group, &Item { consumer, seq, say, reply: b"", text });
+            if !message.reply.is_empty() {
+                self.pull_next(group, account, (stream, consumer), message.reply, body);
+            }
+        } else {
+            self.take_or_send(group, &Item { consumer, seq, say, reply: message.reply, text });
+        }
+        true
+    }
+
+    /// The pull request that an acknowledgement of kind `+NXT` holds.
+    fn pull_next(
+        &mut self,
+        group: GroupId,
+        account: AccountId,
+        (stream, consumer): (&str, &str),
+        reply: &[u8],
+        body: &[u8],
+    ) {
+        self.pull_entry(Request {
+            id: RequestId { sender: self.own_key(), number: 0 },
+            node: self.shared.identity.node,
+            group: Some(group),
+            account,
+            subject: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}").into(),
+            reply: Bytes::copy_from_slice(reply),
+            header: Bytes::new(),
+            payload: Bytes::copy_from_slice(body),
+            client: Bytes::new(),
+        });
+    }
+
+    /// A client has answered a flow control request; answers whether there is such a stream. Whoever copies the stream
+    /// says in the header what it has stored (`Nats-Last-Stream`), which acknowledges it.
+    pub(crate) fn flow_entry(&mut self, account: AccountId, message: &Message<'_>) -> bool {
+        let Some(FlowSubject { stream, consumer, id }) = FlowSubject::parse(message.subject) else { return false };
+        let Some(group) = self.group_of(account, stream) else { return false };
+        let last = tidelock_wire::header::find(message.header, b"Nats-Last-Stream");
+        let last = last.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok()).unwrap_or(0);
+        let item = Item { consumer, seq: StreamSeq(last), say: Say::Flow, reply: b"", text: id };
+        self.take_or_send(group, &item);
+        true
+    }
+
+    fn group_of(&self, account: AccountId, stream: &str) -> Option<GroupId> {
+        self.shared.directory.load().stream(account, stream).map(|route| route.group)
+    }
+
+    pub(super) fn own_key(&self) -> WindowKey {
+        WindowKey { boot: self.shared.identity.boot, worker: self.id }
+    }
+
+    /// Takes an acknowledgement if this worker leads, or puts it to those that leave at the end of the turn.
+    fn take_or_send(&mut self, group: GroupId, item: &Item<'_>) {
+        if self.leads(group) {
+            self.take_item(group, item);
+        } else {
+            let parcel = self.consumers.acks.entry(group).or_default();
+            if parcel.items.len() < KEEP_BYTES_MAX {
+                item.encode(&mut parcel.items);
+            }
+        }
+    }
+
+    /// Acknowledgements have come from where they entered.
+    pub(crate) fn receive_acks(&mut self, acks: &Acks) {
+        let mut rest = &acks.items[..];
+        if self.leads(acks.group) {
+            while let Some(item) = Item::take(&mut rest) {
+                self.take_item(acks.group, &item);
+            }
+        } else if acks.hops < HOPS_MAX {
+            let parcel = self.consumers.acks.entry(acks.group).or_default();
+            parcel.hops = parcel.hops.max(acks.hops + 1);
+            if parcel.items.len() < KEEP_BYTES_MAX {
+                parcel.items.extend_from_slice(rest);
+            }
+        }
+    }
+
+    /// Sends acknowledgements to their leaders.
+    pub(super) fn send_acks(&mut self) {
+        let now = self.now.mono;
+        for (group, mut parcel) in std::mem::take(&mut self.consumers.acks) {
+            let since = *parcel.since.get_or_insert(now);
+            if self.leads(group) {
+                let mut rest = parcel.items.as_slice();
+                while let Some(item) = Item::take(&mut rest) {
+                    self.take_item(group, &item);
+                }
+            } else if let Some(node) = self.leader_elsewhere(group) {
+                let acks = Acks { group, hops: parcel.hops, items: parcel.items.into() };
+                self.send_cell(node, LaneKind::Client, Cell::Acks(acks));
+            } else if now.since(since) < KEEP {
+                self.consumers.acks.insert(group, parcel);
+            }
+        }
+    }
+
+    /// The node that leads a group, or may know who does, if it is not this worker.
+    pub(super) fn leader_elsewhere(&self, group: GroupId) -> Option<NodeId> {
+        let me = self.shared.identity.node;
+        let here = self.shared.worker_of(group) == self.id;
+        let guess = || {
+            // A replica of its own knows the leader or knows that there is none.
+            let directory = self.shared.directory.load();
+            let nodes = directory.by_group(group).filter(|_| self.slot(group).is_none()).map(|route| route.nodes.clone());
+            nodes?.into_iter().find(|node| !(here && *node == me))
+        };
+        self.leader_of(group).filter(|node| !(here && *node == me)).or_else(guess)
+    }
+
+    /// Takes an acknowledgement at the leader. One for a consumer that is not there, or wants none, is not answered.
+    fn take_item(&mut self, group: GroupId, item: &Item<'_>) {
+        let now = self.now.mono;
+        let Some(slot) = self.slot_mut(group) else { return };
+        let Machine::Stream(stream) = &slot.machine else { return };
+        let account = slot.account;
+        let Some(id) = slot.consumers.id_of(stream, item.consumer) else { return };
+        let Some(one) = slot.consumers.consumers.get_mut(&id) else { return };
+        if item.say == Say::Flow {
+            let asked = one.leader.flow_answered(&[&one.flow_prefix[..], item.text].concat());
+            if one.ack_policy == AckPolicy::FlowControl && item.seq > StreamSeq(0) {
+                one.acks.add(AckKind::Ack, b"", item.seq, b"");
+            }
+            if asked || !one.acks.is_empty() {
+                slot.consumers.touch(id);
+            }
+            return;
+        }
+        // With flow control, clients acknowledge by answering it and in no other way.
+        if matches!(one.ack_policy, AckPolicy::None | AckPolicy::FlowControl) {
+            return;
+        }
+        one.leader.touched(now);
+        let kind = match item.say {
+            Say::Ack => AckKind::Ack,
+            Say::Nak(delay_ns) => AckKind::Nak { delay_ns },
+            Say::Term => AckKind::Term,
+            Say::Progress => AckKind::Progress,
+            Say::Nothing | Say::Flow => {
+                if !item.reply.is_empty() {
+                    self.answer_ack(account, item.reply);
+                }
+                return;
+            }
+        };
+        one.acks.add(kind, item.text, item.seq, item.reply);
+        slot.consumers.touch(id);
+    }
+}

@@ -1,0 +1,98 @@
+//! A stream as the leader's side of one consumer sees it.
+
+use crate::interest::Root;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use tidelock_base::StreamSeq;
+use tidelock_jetstream::consumer::{Lookup, Next};
+use tidelock_jetstream::stream::{Consumer, NextMessage, Stream};
+use tidelock_store::{Need, Unanswered};
+
+/// Answers questions of one consumer's leader, for the time of one call.
+pub(super) struct View<'a> {
+    stream: &'a Stream,
+    consumer: &'a Consumer,
+    root: &'a Root,
+    /// What has to be read before an answer can be given.
+    need: Cell<Option<Need>>,
+    /// Bytes of the messages that were found.
+    bytes: Cell<u64>,
+    /// The inbox that was asked about last, and the answer: requests of many messages are asked about again and again.
+    listening: RefCell<(SmallVec<[u8; 64]>, bool)>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(stream: &'a Stream, consumer: &'a Consumer, root: &'a Root) -> Self {
+        Self {
+            stream,
+            consumer,
+            root,
+            need: Cell::new(None),
+            bytes: Cell::new(0),
+            listening: RefCell::new((SmallVec::new(), false)),
+        }
+    }
+
+    /// What has to be read before the question can be answered that was answered [`Next::Cold`].
+    pub(super) fn need(&self) -> Option<Need> {
+        self.need.take()
+    }
+
+    /// Bytes of the messages found so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    fn cold(&self, need: Need) -> Next {
+        self.need.set(Some(need));
+        Next::Cold
+    }
+
+    /// The block of a message is damaged beyond repair; it must come from another replica, and nothing that lies
+    /// behind it can be found until then.
+    fn damaged(&self, seq: StreamSeq) -> Next {
+        tracing::warn!("Consumer {:?} waits: message {seq} is damaged on disk", self.consumer.name());
+        Next::Cold
+    }
+}
+
+impl Lookup for View<'_> {
+    fn next_match(&self, from: StreamSeq) -> Next {
+        match self.stream.next_for(self.consumer, from) {
+            NextMessage::Seq(seq) => self.message(seq),
+            NextMessage::End => Next::End,
+            NextMessage::Cold(need) => self.cold(need),
+            NextMessage::Damaged(seq) => self.damaged(seq),
+        }
+    }
+
+    fn message(&self, seq: StreamSeq) -> Next {
+        match self.stream.store().outline(seq) {
+            Ok(Some(outline)) => {
+                self.bytes.set(self.bytes.get().saturating_add(outline.content_bytes));
+                Next::Seq(seq, u32::try_from(outline.content_bytes).unwrap_or(u32::MAX))
+            }
+            Ok(None) => Next::End,
+            Err(Unanswered::Need(need)) => self.cold(need),
+            Err(Unanswered::Damaged(seq)) => self.damaged(seq),
+        }
+    }
+
+    fn last_seq(&self) -> StreamSeq {
+        self.stream.last_seq()
+    }
+
+    fn num_pending(&self, from: StreamSeq) -> u64 {
+        self.stream.pending_for(self.consumer, from)
+    }
+
+    fn is_listening(&self, subject: &[u8]) -> bool {
+        let mut last = self.listening.borrow_mut();
+        if last.0.as_slice() != subject {
+            last.0.clear();
+            last.0.extend_from_slice(subject);
+            last.1 = self.root.tree.has_match(subject);
+        }
+        last.1
+    }
+}
