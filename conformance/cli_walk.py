@@ -30,7 +30,7 @@ class Step:
 
     `json` parses its output; a step that starts something which waits (a subscriber) names in `beside` the command
     that is run again and again until the first has ended, or has printed `shows`.
-    `settle` repeats the command until its output has that text: what comes some time after an acknowledgement.
+    `settle` (a regular expression) repeats the command until its output matches: what comes some time after an acknowledgement.
     """
 
     words: tuple[str, ...]
@@ -192,7 +192,7 @@ def _bench(copies: tuple[str, ...]) -> list[Step]:
         text("bench", "js", "pub", "sync", "bench.js", "--msgs", "200", *quick), text("bench", "js", "pub", "async", "bench.js", "--msgs", "1000", *quick),
         data("stream", "state", "benchstream", settle='"messages": 1200'),
         text("bench", "js", "ordered", "--msgs", "1000", *quick), text("bench", "js", "fetch", "--msgs", "1000", *quick), text("bench", "js", "consume", "--consumer", "second", "--msgs", "1000", *quick),
-        text("bench", "kv", "put", "--msgs", "200", *quick),
+        text("kv", "add", "benchbucket", *copies), text("bench", "kv", "put", "--msgs", "200", *quick),
     ]
 
 
@@ -220,7 +220,7 @@ def _cluster() -> list[Step]:
         text("consumer", "cluster", "step-down", "orders", "pull"), text("server", "cluster", "step-down", "-f", system=True),
         text("stream", "cluster", "step-down", "orders", "--preferred=node2"), text("stream", "cluster", "step-down", "missing"),
         data("stream", "edit", "limited", "--replicas", "1", "-f"), data("stream", "edit", "limited", "--replicas", "3", "-f"),
-        data("stream", "info", "limited", settle='"replicas"'),
+        data("stream", "info", "limited", settle=r'^(?![\s\S]*"desired")[\s\S]*"replicas"'),
         text("stream", "cluster", "evacuate", "orders", "node9", "-f"), raw("$JS.API.STREAM.PEER.REMOVE.orders", '{"peer":"node9"}'),
         raw("$JS.API.STREAM.PEER.REMOVE.orders", '{"peer":"node3"}'), raw("$JS.API.STREAM.LEADER.STEPDOWN.missing"),
         text("stream", "cluster", "evacuate", "limited", "node3", "-f"),
@@ -248,7 +248,7 @@ class Walker:
             return await self._beside(step)
         for attempt in range(50):
             done = await nats(self.node, *step.words, home=self.home, stdin=step.stdin, system=step.system, limit=40)
-            if not step.settle or step.settle in done.out or attempt == 49:
+            if not step.settle or re.search(step.settle, done.out) or attempt == 49:
                 break
             await asyncio.sleep(0.1)
         return done

@@ -42,10 +42,12 @@ TOLERATED: tuple[tuple[str, str, str], ...] = (
     ("", r"(^|\.)lag$", "only there while a replica is behind"),
     ("", r"(^|\.)cluster\.(traffic_account|system_account)$", "which account carries the replication is nats-server's own affair"),
     ("", r"(^|\.)ha_assets$", "nats-server counts a consumer as a group of its own; here a stream and its consumers are one group"),
-    ("", r"(^|\.)state\.bytes$", "stored size includes the head of a record, which is each server's own"),
+    ("", r"(^|\.)(statsz\.jetstream\.meta|(data\.jetstream\.meta|meta_cluster)\.(members|replicas|leader|name))$", "what a node says of the meta group depends on whether it leads it"),
+    ("", r"(^|\.)http_req_stats$", "how often readiness was asked for"),
+    ("", r"(^|\.)(bytes|storage)$", "stored size includes the head of a record, which is each server's own"),
     ("", r"(^|\.)(statsz|data)\.routes$", "how many connections join two servers is each server's own"),
     ("", r"(^|\.)meta(_cluster)?\.snapshot$", "how the meta group keeps its log short is each server's own"),
-    ("stream (add|edit)", r"^cluster\.", "which replicas have reported within the first milliseconds is chance"),
+    ("stream (add|edit|purge)", r"^cluster\.", "which replicas have reported within the first milliseconds is chance"),
     ("server request jetstream", r"^data\.consumers$", "on how many nodes consumers without replicas lie is chance"),
 )
 """Command, path (both regular expressions) and the reason why the values may differ, or be missing."""
