@@ -1,5 +1,7 @@
 //! Nodes that are linked to a cluster: see `net` for the network that they are on.
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test that is wrong about its own network may panic")]
+
 mod net;
 
 use net::{Client, Net, route};

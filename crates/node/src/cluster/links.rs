@@ -386,16 +386,18 @@ fn report(link: &Link, was: Stage, why: &Why) {
             tracing::debug!("{label} - Router connection closed: {}", why.text());
             return;
         }
-        Why::Read(text) | Why::Write(text) if was != Stage::Open => {
-            tracing::debug!("{label} - {}: {text}", why.text());
+        Why::Closed | Why::Read(_) | Why::Write(_) if was != Stage::Open => {
+            tracing::debug!("{label} - Router connection closed: {}", why.text());
+            return;
         }
+        Why::Read(text) | Why::Write(text) => tracing::debug!("{label} - {}: {text}", why.text()),
         Why::Protocol(text) | Why::Refused(text) => tracing::error!("{label} - {text}"),
         Why::AuthTimeout => tracing::error!("{label} - Authentication Timeout"),
         Why::Stale => tracing::info!("{label} - Stale Client Connection - Closing"),
         Why::SlowConsumer => {
             tracing::info!("{label} - Slow Consumer Detected: {} bytes pending", link.queue.pending());
         }
-        Why::Closed | Why::Read(_) | Why::Write(_) | Why::Rejected | Why::Replaced | Why::Shutdown => {}
+        Why::Closed | Why::Rejected | Why::Replaced | Why::Shutdown => {}
     }
     tracing::info!("{label} - Router connection closed: {}", why.text());
 }

@@ -4,7 +4,8 @@
 //! that it dialled; on those that it accepted it only reads. So each direction stands on its own, no duplicate has to
 //! be resolved, and a network that is cut one way is seen as such. All links are owned by one worker of the node, the
 //! first; cells from and for the others pass through it. (The option `pool_size` is accepted for the sake of
-//! configurations that have it: the number of connections between two nodes follows from the lanes.)
+//! configurations that have it: the number of connections between two nodes follows from the lanes. `write_deadline` cuts
+//! no link, as with nats-server's policy for routes, `retry`: pings tell whether the other side is there.)
 //!
 //! ```text
 //!   worker k ──Pass──► first worker ──frames──► first worker of another node ──Arrived──► its worker k

@@ -143,6 +143,8 @@ impl Worker {
                 if let Some(links) = self.links() {
                     links.peer_interest(node, update);
                 }
+                // What the same node says next may be answered at once, to where this interest leads.
+                self.core.link_events();
             }
             Cell::NodeFacts(facts) => {
                 if let Some(links) = self.links() {

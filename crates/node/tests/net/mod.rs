@@ -16,7 +16,7 @@ use tidelock_conf::{Options, Sources};
 use tidelock_node::{Addresses, Cell, ConnKey, HangUp, Listener, NodeShared, Output, ServerIdentity, Worker};
 
 /// Port of every node's route listener.
-pub const ROUTE_PORT: u16 = 6222;
+pub(crate) const ROUTE_PORT: u16 = 6222;
 /// Bytes that a connection holds in one direction before writers have to wait.
 const WINDOW: usize = 256 << 10;
 /// Bytes that a worker is shown at once.
@@ -36,7 +36,7 @@ impl Sources for Text<'_> {
 }
 
 /// Options from the text of a configuration.
-pub fn options(text: &str) -> Options {
+pub(crate) fn options(text: &str) -> Options {
     let words = ["-c".to_owned(), "test.conf".to_owned()];
     let (flags, _) = tidelock_conf::parse_flags(&words).expect("flags");
     tidelock_conf::load(&flags, &Text(text)).expect("a configuration").options
@@ -79,9 +79,9 @@ struct Conn {
 }
 
 /// One node.
-pub struct Node {
+pub(crate) struct Node {
     /// What its workers share.
-    pub shared: Arc<NodeShared>,
+    pub(crate) shared: Arc<NodeShared>,
     workers: Vec<Worker>,
     mail: Vec<VecDeque<(WorkerId, Vec<Cell>)>>,
     keys: BTreeMap<(usize, ConnKey), End>,
@@ -90,12 +90,12 @@ pub struct Node {
 
 /// A connection of a test to a node.
 #[derive(Clone, Copy, Debug)]
-pub struct Client(usize);
+pub(crate) struct Client(usize);
 
 /// Nodes and what is between them.
-pub struct Net {
+pub(crate) struct Net {
     /// The nodes, by number.
-    pub nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     now: Now,
     conns: Vec<Conn>,
     /// Nothing gets from the first to the second.
@@ -105,24 +105,24 @@ pub struct Net {
 }
 
 /// Address of a node.
-pub fn host(node: usize) -> String {
+pub(crate) fn host(node: usize) -> String {
     format!("10.0.0.{}", node + 1)
 }
 
 /// Where a node takes routes.
-pub fn route(node: usize) -> String {
+pub(crate) fn route(node: usize) -> String {
     format!("{}:{ROUTE_PORT}", host(node))
 }
 
 impl Net {
     /// No nodes yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let now = Now { mono: Mono(1_000_000_000), wall: Wall(1_700_000_000_000_000_000) };
         Self { nodes: Vec::new(), now, conns: Vec::new(), cuts: BTreeSet::new(), next_client: 40_000, digest: 0 }
     }
 
     /// Adds a node with this configuration; answers its number.
-    pub fn add(&mut self, workers: u16, config: &str) -> usize {
+    pub(crate) fn add(&mut self, workers: u16, config: &str) -> usize {
         let number = self.nodes.len();
         let node = self.make(number, workers, config, 0);
         self.nodes.push(node);
@@ -161,7 +161,7 @@ impl Net {
     }
 
     /// Ends a node at once: its connections are closed, nothing more of it happens.
-    pub fn kill(&mut self, node: usize) {
+    pub(crate) fn kill(&mut self, node: usize) {
         self.nodes[node].running = false;
         let keys: Vec<End> = self.nodes[node].keys.values().copied().collect();
         for end in keys {
@@ -170,18 +170,18 @@ impl Net {
     }
 
     /// Starts a node again that was killed: the same store, another life.
-    pub fn restart(&mut self, node: usize, workers: u16, config: &str, life: u64) {
+    pub(crate) fn restart(&mut self, node: usize, workers: u16, config: &str, life: u64) {
         assert!(!self.nodes[node].running, "it runs");
         self.nodes[node] = self.make(node, workers, config, life);
     }
 
     /// From now on nothing gets from one node to the other: bytes are lost, and what is dialled is never opened.
-    pub fn cut(&mut self, from: usize, to: usize) {
+    pub(crate) fn cut(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
     }
 
     /// The network is whole again. Connections that have lost bytes are closed, as a reset would.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         let cuts = std::mem::take(&mut self.cuts);
         for n in 0..self.conns.len() {
             let (a, b) = (self.node_of(End(n, 0)), self.node_of(End(n, 1)));
@@ -195,7 +195,7 @@ impl Net {
     }
 
     /// Closes all connections between two nodes.
-    pub fn disconnect(&mut self, one: usize, other: usize) {
+    pub(crate) fn disconnect(&mut self, one: usize, other: usize) {
         for n in 0..self.conns.len() {
             let ends = (self.node_of(End(n, 0)), self.node_of(End(n, 1)));
             if ends == (Some(one), Some(other)) || ends == (Some(other), Some(one)) {
@@ -205,7 +205,7 @@ impl Net {
     }
 
     /// Stops, or lets on, what flows from one node to the other on the connections that are open.
-    pub fn stall(&mut self, from: usize, to: usize, stalled: bool) {
+    pub(crate) fn stall(&mut self, from: usize, to: usize, stalled: bool) {
         for n in 0..self.conns.len() {
             for end in 0..2 {
                 if self.node_of(End(n, end)) == Some(to) && self.node_of(End(n, 1 - end)) == Some(from) {
@@ -223,14 +223,14 @@ impl Net {
     }
 
     /// A number that depends on every byte that was carried.
-    pub const fn digest(&self) -> u64 {
+    pub(crate) const fn digest(&self) -> u64 {
         self.digest
     }
 
     // ---- clients --------------------------------------------------------------------------------------------------
 
     /// Connects to a worker of a node, says CONNECT and waits until it is let in.
-    pub fn client(&mut self, node: usize, worker: usize) -> Client {
+    pub(crate) fn client(&mut self, node: usize, worker: usize) -> Client {
         let client = self.open(node, worker, Listener::Client);
         self.say(client, "CONNECT {\"verbose\":false,\"protocol\":1,\"headers\":true,\"no_responders\":true}\r\nPING\r\n");
         self.settle();
@@ -240,7 +240,7 @@ impl Net {
     }
 
     /// Opens a connection to a listener of a node, and says nothing.
-    pub fn open(&mut self, node: usize, worker: usize, listener: Listener) -> Client {
+    pub(crate) fn open(&mut self, node: usize, worker: usize, listener: Listener) -> Client {
         self.next_client += 1;
         let remote = SocketAddr::from(([10, 0, 9, 9], self.next_client));
         let end = self.connect(node, worker, remote, listener, Owner::Test);
@@ -248,37 +248,37 @@ impl Net {
     }
 
     /// Sends text, or anything else.
-    pub fn say(&mut self, client: Client, text: impl AsRef<[u8]>) {
+    pub(crate) fn say(&mut self, client: Client, text: impl AsRef<[u8]>) {
         self.conns[client.0].pipes[1].bytes.extend(text.as_ref());
     }
 
     /// Sends text and lets it have its effects.
-    pub fn tell(&mut self, client: Client, text: &str) {
+    pub(crate) fn tell(&mut self, client: Client, text: &str) {
         self.say(client, text);
         self.settle();
     }
 
     /// What a client has received since the last call, as text.
-    pub fn hear(&mut self, client: Client) -> String {
+    pub(crate) fn hear(&mut self, client: Client) -> String {
         String::from_utf8_lossy(&self.take(client)).into_owned()
     }
 
     /// What a client has received since the last call.
-    pub fn take(&mut self, client: Client) -> Vec<u8> {
+    pub(crate) fn take(&mut self, client: Client) -> Vec<u8> {
         let bytes = self.conns[client.0].pipes[0].bytes.drain(..).collect();
         self.unblock(End(client.0, 0));
         bytes
     }
 
     /// Whether the server has closed a client's connection.
-    pub fn is_closed(&self, client: Client) -> bool {
+    pub(crate) fn is_closed(&self, client: Client) -> bool {
         self.conns[client.0].pipes[0].ended
     }
 
     // ---- time -----------------------------------------------------------------------------------------------------
 
     /// Runs until nothing is left to be done now.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {
             let mut any = false;
             for node in 0..self.nodes.len() {
@@ -294,7 +294,7 @@ impl Net {
     }
 
     /// Lets time pass.
-    pub fn run(&mut self, time: Duration) {
+    pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now.mono + time;
         loop {
             self.settle();
