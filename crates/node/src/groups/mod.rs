@@ -28,10 +28,12 @@ mod meta;
 mod open;
 mod snapshot;
 mod status;
+mod view;
 
 pub(crate) use effects::Fx;
 pub use meta::MetaNotice;
 pub(crate) use open::OpenError;
+pub use view::ReplicaView;
 
 use crate::api;
 use crate::consumers;

@@ -1,0 +1,64 @@
+//! What an observer outside the node may see of its replicas: for the simulator's checkers.
+
+use super::{Machine, Slot};
+use crate::worker::Worker;
+use std::sync::Arc;
+use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
+
+/// One replica, between two turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaView {
+    /// Its group.
+    pub group: GroupId,
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Name of the stream; `_meta_` for the metadata.
+    pub name: Arc<str>,
+    /// The term it is in.
+    pub term: Term,
+    /// Whether it is its group's leader in that term.
+    pub is_leader: bool,
+    /// Highest index that it knows to be committed.
+    pub commit: LogIndex,
+    /// Index of the last entry that it has applied.
+    pub applied: LogIndex,
+    /// Hash of the state at that index; `None` while another entry is being applied. Replicas of a group must have the
+    /// same one at the same index.
+    pub digest: Option<u64>,
+    /// Messages in the stream; 0 for the metadata.
+    pub messages: u64,
+    /// Why it has stopped for good, if it has.
+    pub failed: Option<String>,
+}
+
+impl Worker {
+    /// The replicas of this worker, by group. Computes digests, which is not free: for tests and simulations.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<ReplicaView> {
+        self.core.groups.slots.values().map(|slot| slot.view()).collect()
+    }
+}
+
+impl Slot {
+    fn view(&self) -> ReplicaView {
+        let whole = self.applying.is_none();
+        let (digest, messages) = match &self.machine {
+            Machine::Stream(stream) => {
+                ((whole && stream.is_at_boundary()).then(|| stream.digest()), stream.state().msgs)
+            }
+            Machine::Meta(meta) => (whole.then(|| meta.digest()), 0),
+        };
+        ReplicaView {
+            group: self.group,
+            replica: self.me,
+            name: Arc::clone(&self.name),
+            term: self.raft.term(),
+            is_leader: self.raft.is_leader(),
+            commit: self.raft.commit(),
+            applied: self.applied(),
+            digest,
+            messages,
+            failed: self.failed.clone(),
+        }
+    }
+}
