@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The acceptance walk of the `nats` tool, on the real server and on the server under test, side by side.
 
-Every step runs on both, one server after the other, on one node and on three. Where the tool prints
+Every step runs on both, on one node and on three (the short form: on three, which has all the steps). Where the tool prints
 JSON, the answers are compared field by field (`lib/compare.py` says what may differ); of text the exit code
 counts, and of a failure the line that tells why.
 """
@@ -13,13 +13,13 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lib import TOOLS
 from lib.cli import Output, nats, tool
-from lib.cluster import Cluster
+from lib.cluster import BASE_PORT, Cluster
 from lib.compare import differences
 from lib.program import Failed, Run, program
 
@@ -326,22 +326,15 @@ def judge(step: Step, real: Output, ours: Output) -> list[str]:
         return [f"no JSON: {ours.out[:200]!r}"]
 
 
-async def outcomes(run: Run, binary: Path, size: int, name: str) -> list[Output]:
-    """The whole walk on one server."""
+async def outcomes(run: Run, binary: Path, size: int, name: str, base: int) -> list[Output]:
+    """The whole walk on one server, whose ports count from `base`."""
     files = run.folder / f"files-{name}"
     files.mkdir()
     (files / "source.bin").write_bytes(bytes(range(256)) * 1200)
-    tested = run.binary
-    run.binary = binary
-    try:
-        async with Cluster(run, size, name=name) as cluster:
-            walker = Walker(run, cluster, run.folder / f"home-{name}")
-            walker.home.mkdir()
-            done = []
-            for step in walk(size, files):
-                done.append(await walker.step(step))
-    finally:
-        run.binary = tested
+    async with Cluster(replace(run, binary=binary), size, name=name, base=base) as cluster:
+        walker = Walker(run, cluster, run.folder / f"home-{name}")
+        walker.home.mkdir()
+        done = [await walker.step(step) for step in walk(size, files)]
     if (files / "target.bin").read_bytes() != (files / "source.bin").read_bytes():
         raise Failed(f"{name}: the object came back different")
     return done
@@ -356,18 +349,19 @@ def extra(parser: argparse.ArgumentParser) -> None:
 async def main(run: Run) -> None:
     """One node, then three."""
     for size in (1, 3):
-        if not run.wanted(f"{size} node"):
+        if not run.wanted(f"{size} node") or (run.short and size == 1):
             continue
         async with run.part(f"{size} node{'s' if size > 1 else ''}"):
-            real = await outcomes(run, run.args.real, size, f"real{size}")
-            ours = await outcomes(run, run.binary, size, f"ours{size}")
+            real, ours = await asyncio.gather(
+                outcomes(run, run.args.real, size, f"real{size}", BASE_PORT), outcomes(run, run.binary, size, f"ours{size}", BASE_PORT + 300),
+            )
             wrong = 0
             steps = walk(size, Path("FILES"))
             for step, there, here in zip(steps, real, ours, strict=True):
                 found = judge(step, there, here)
                 wrong += bool(found)
-                for line in found:
-                    run.note(f"{step.name}\n             {line}")
+                if found:
+                    run.note("\n             ".join([step.name, *found]))
                 if found and run.args.show:
                     run.note(f"real: {there.out.strip()}{there.error.strip()}\n ours: {here.out.strip()}{here.error.strip()}")
             run.note(f"{len(steps) - wrong} of {len(steps)} steps are as on the real server; {sum(o.code != 0 for o in real)} of them are refusals")

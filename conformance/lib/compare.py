@@ -22,8 +22,8 @@ _MOMENT = frozenset("""
 _MOMENT_PATHS = re.compile(r"server(\[\d+\])?\.seq$|statsz\..*\.(msgs|bytes)$|(^|\.)data\.user$|(^|\.)name_tag$")
 """The same for names that mean something else elsewhere."""
 
-_UNIQUE = re.compile(r"_INBOX\.[\w.]+|\b[A-Z0-9]{56}\b|_R_\.[\w.]+")
-"""Unique names inside of values."""
+_UNIQUE = re.compile(r"_INBOX\.[\w.]+|\b[A-Z0-9]{56}\b|_R_\.[\w.]+|(?<=[\w.]:)\d{4,5}\b")
+"""Unique names, and ports, inside of values."""
 
 _OWN = frozenset(["tidelock"])
 """Fields that only Tidelock has."""
