@@ -63,11 +63,27 @@ fn request_cells() -> impl Strategy<Value = Cell> {
             let (node, group, account) = (NodeId(node), group.map(GroupId), AccountId(account));
             Cell::Request(Box::new(Request { id, node, group, account, subject, reply, header, payload, client }))
         },
-    );
+    )
+    .boxed();
     let reply = (id(), bytes(), bytes(), any::<bool>(), any::<u64>()).prop_map(|(id, header, payload, last, meta)| {
         Cell::Reply(Box::new(Reply { id, header, payload, last, after_meta: LogIndex(meta) }))
     });
-    prop_oneof![request, reply]
+    let end = prop_oneof![
+        Just(PullEnd::Served),
+        Just(PullEnd::LeaderLeft),
+        prop::option::of(any::<u64>().prop_map(NodeId)).prop_map(PullEnd::NotTaken),
+    ];
+    let ended = (any::<u64>(), sender(), end, prop::collection::vec(any::<u64>(), 0..6));
+    let ended = ended.prop_map(|(group, sender, end, numbers)| {
+        Cell::PullsEnded(PullsEnded { group: GroupId(group), sender, end, numbers })
+    });
+    let acks = (any::<u64>(), any::<u8>(), bytes());
+    let acks = acks.prop_map(|(group, hops, items)| Cell::Acks(Acks { group: GroupId(group), hops, items }));
+    let pull = request.clone().prop_map(|cell| match cell {
+        Cell::Request(request) => Cell::Pull(request),
+        other => other,
+    });
+    prop_oneof![request, reply, pull, ended, acks]
 }
 
 fn node_cells() -> impl Strategy<Value = Cell> {

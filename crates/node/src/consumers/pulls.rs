@@ -34,13 +34,16 @@ const HOLD: Duration = Duration::from_secs(2);
 /// Told to a client whose request named a consumer that does not exist.
 const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
+/// Numbers of pull requests start here, apart from those of other requests of the worker.
+const FIRST_NUMBER: u64 = 1 << 63;
+
 /// Requests that entered here and wait at a leader elsewhere.
 #[derive(Default)]
 pub(super) struct Pulls {
     all: BTreeMap<u64, Pull>,
     /// Those that no leader has taken.
     held: BTreeSet<u64>,
-    last: u64,
+    count: u64,
     retry_at: Option<Mono>,
 }
 
@@ -60,14 +63,15 @@ impl Pulls {
     }
 
     fn add(&mut self, request: Request, now: Mono) -> u64 {
-        self.last += 1;
-        self.all.insert(self.last, Pull { request, with: None, next: None, since: now });
+        let number = FIRST_NUMBER + self.count;
+        self.count += 1;
+        self.all.insert(number, Pull { request, with: None, next: None, since: now });
         if self.all.len() > REMEMBERED_MAX
             && let Some((oldest, _)) = self.all.pop_first()
         {
             self.held.remove(&oldest);
         }
-        self.last
+        number
     }
 
     fn hold(&mut self, number: u64, now: Mono) {
@@ -349,4 +353,86 @@ fn wants_higher_level(header: &[u8]) -> bool {
         let level = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<i64>().ok());
         level.is_none_or(|level| level > i64::from(API_LEVEL))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use tidelock_base::{AccountId, BootId, WorkerId};
+    use tidelock_jetstream::command::WindowKey;
+
+    fn request(group: u64) -> Request {
+        let sender = WindowKey { boot: BootId(1), worker: WorkerId(0) };
+        Request {
+            id: RequestId { sender, number: 0 },
+            node: NodeId(1),
+            group: Some(GroupId(group)),
+            account: AccountId(0),
+            subject: Bytes::new(),
+            reply: Bytes::new(),
+            header: Bytes::new(),
+            payload: Bytes::new(),
+            client: Bytes::new(),
+        }
+    }
+
+    fn sent(pulls: &mut Pulls, group: u64, node: u64) -> u64 {
+        let number = pulls.add(request(group), Mono(0));
+        pulls.all.get_mut(&number).unwrap().with = Some(NodeId(node));
+        number
+    }
+
+    #[test]
+    fn those_at_a_lost_leader_are_taken_out() {
+        let mut pulls = Pulls::default();
+        let (kept, other_group) = (sent(&mut pulls, 2, 8), sent(&mut pulls, 3, 7));
+        sent(&mut pulls, 2, 7);
+        let held = pulls.add(request(2), Mono(0));
+        pulls.hold(held, Mono(0));
+        let lost = pulls.take_where(|group, node| group == GroupId(2) && node == NodeId(7));
+        assert_eq!(lost.len(), 1);
+        let left: Vec<u64> = pulls.all.keys().copied().collect();
+        assert_eq!(left, [kept, other_group, held]);
+    }
+
+    #[test]
+    fn what_is_held_is_tried_again() {
+        let mut pulls = Pulls::default();
+        let number = sent(&mut pulls, 2, 7);
+        assert_eq!(pulls.deadline(), None);
+        pulls.hold(number, Mono(5));
+        pulls.hold(number, Mono(9));
+        assert_eq!(pulls.deadline(), Some(Mono(5) + RETRY));
+        assert!(pulls.all[&number].with.is_none());
+        pulls.hold(99, Mono(9));
+        assert_eq!(pulls.held.len(), 1, "one that has ended meanwhile is not held");
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut pulls = Pulls::default();
+        let first = pulls.add(request(2), Mono(0));
+        pulls.hold(first, Mono(0));
+        for _ in 0..REMEMBERED_MAX {
+            pulls.add(request(2), Mono(0));
+        }
+        assert_eq!(pulls.all.len(), REMEMBERED_MAX);
+        assert!(!pulls.all.contains_key(&first) && pulls.held.is_empty());
+    }
+
+    #[test]
+    fn requests_that_may_not_wait_are_found() {
+        assert!(may_not_wait(br#"{"no_wait":true}"#));
+        assert!(!may_not_wait(br#"{"batch":5}"#));
+        assert!(!may_not_wait(b"5"));
+    }
+
+    #[test]
+    fn a_higher_level_is_refused() {
+        assert!(!wants_higher_level(b""));
+        assert!(!wants_higher_level(b"NATS/1.0\r\nNats-Required-Api-Level: 2\r\n\r\n"));
+        assert!(wants_higher_level(b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"));
+        assert!(wants_higher_level(b"NATS/1.0\r\nNats-Required-Api-Level: x\r\n\r\n"));
+    }
 }
