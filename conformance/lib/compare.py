@@ -14,7 +14,7 @@ _MOMENT = frozenset("""
     id jetstream_start last last_active last_activity last_ts leader_since max_memory max_storage max_store mem memory now num_goroutines
     os_cores peer pinned_ts raft_group rss rtt seq_time server_id slow_consumers start store store_dir storage_time system_account_id
     time timestamp ts uptime xkey git_commit
-    cid client_id connection conn_id nonce ip port client_ip lang_version pending_bytes idle
+    cid client_id connection conn_id nonce ip port cluster_port http_port client_ip lang_version pending_bytes idle
     avg_rtt max_rtt min_rtt pause_until pause_remaining
 """.split())
 """Names of fields whose values are not compared."""
@@ -42,7 +42,10 @@ TOLERATED: tuple[tuple[str, str, str], ...] = (
     ("", r"(^|\.)lag$", "only there while a replica is behind"),
     ("", r"(^|\.)cluster\.(traffic_account|system_account)$", "which account carries the replication is nats-server's own affair"),
     ("", r"(^|\.)ha_assets$", "nats-server counts a consumer as a group of its own; here a stream and its consumers are one group"),
-    ("", r"(^|\.)(statsz\.jetstream\.meta|(data\.jetstream\.meta|meta_cluster)\.(members|replicas|leader|name))$", "what a node says of the meta group depends on whether it leads it"),
+    (
+        "", r"(^|\.)(statsz\.jetstream\.meta|(data\.jetstream\.meta|meta_cluster)\.(members|replicas|leader|name))$",
+        "what a node says of the meta group depends on whether it leads it",
+    ),
     ("", r"(^|\.)http_req_stats$", "how often readiness was asked for"),
     ("", r"(^|\.)(bytes|storage)$", "stored size includes the head of a record, which is each server's own"),
     ("", r"(^|\.)(statsz|data)\.routes$", "how many connections join two servers is each server's own"),
