@@ -1,0 +1,129 @@
+//! Advisories of the API, published where somebody listens.
+
+use super::Asker;
+use crate::cell::Request;
+use crate::deliver_batch::Message;
+use crate::worker::Core;
+use bytes::Bytes;
+use tidelock_api::Time;
+use tidelock_api::advisory::{Action, Advisory, ApiAudit, ApiLimitReached, StreamAction, advisory};
+use tidelock_api::event::ClientInfo;
+use tidelock_base::AccountId;
+
+/// Letters of an advisory's id.
+const ID_LENGTH: usize = 22;
+
+impl Core {
+    /// Publishes an advisory if somebody listens.
+    pub(super) fn publish_advisory(&mut self, account: AccountId, body: &impl Advisory) {
+        let subject = body.subject();
+        if !self.is_heard(account, subject.as_bytes()) {
+            return;
+        }
+        let id = self.random_name(ID_LENGTH);
+        let payload = advisory(body, &id, Time(self.now.wall));
+        let subject = subject.as_bytes();
+        let message = Message {
+            subject,
+            target: subject,
+            reply: b"",
+            header: b"",
+            payload: &payload,
+            shared: None,
+        };
+        self.publish_made(account, &message);
+    }
+
+    /// Whether somebody listens to a subject.
+    fn is_heard(&mut self, account: AccountId, subject: &[u8]) -> bool {
+        self.root(account).0.tree.has_match(subject)
+    }
+
+    /// A stream was created, changed or deleted.
+    pub(super) fn stream_advisory(&mut self, account: AccountId, stream: &str, action: Action) {
+        let domain = self.domain();
+        self.publish_advisory(
+            account,
+            &StreamAction {
+                stream,
+                action,
+                domain: &domain,
+            },
+        );
+    }
+
+    /// A request was answered.
+    pub(super) fn audit(&mut self, asker: Asker, request: &Request, response: &Bytes) {
+        if !self.is_heard(request.account, b"$JS.EVENT.ADVISORY.API") {
+            return;
+        }
+        let client = self.client_described(asker, request.account);
+        let server = self.shared.identity.name.to_string();
+        let domain = self.domain();
+        let body = ApiAudit {
+            server: &server,
+            client: &client,
+            subject: &String::from_utf8_lossy(&request.subject),
+            request: &String::from_utf8_lossy(&request.payload),
+            response: &String::from_utf8_lossy(response),
+            domain: &domain,
+        };
+        self.publish_advisory(request.account, &body);
+    }
+
+    /// Who asks, as advisories show it.
+    fn client_described(&mut self, asker: Asker, account: AccountId) -> ClientInfo {
+        let mut info = ClientInfo {
+            account: self.account_name(account),
+            server: self.shared.identity.name.to_string(),
+            cluster: self
+                .shared
+                .cluster_name()
+                .map(|name| name.to_string())
+                .unwrap_or_default(),
+            ..ClientInfo::default()
+        };
+        if let Some(client) = asker.and_then(|key| self.client(key)) {
+            info.start = Some(Time(client.start.wall));
+            info.host = client.remote.ip().to_string();
+            info.id = client.cid.0;
+            info.user = client
+                .identity
+                .as_ref()
+                .map(|identity| identity.user.to_string())
+                .unwrap_or_default();
+            info.name.clone_from(&client.connect.name);
+            info.lang.clone_from(&client.connect.lang);
+            info.ver.clone_from(&client.connect.version);
+            info.kind = "Client".to_owned();
+            info.client_type = "nats".to_owned();
+        } else {
+            info.kind = "JetStream".to_owned();
+        }
+        info
+    }
+
+    /// Tells operators of requests that were dropped.
+    pub(super) fn report_dropped(&mut self) {
+        let dropped = std::mem::take(&mut self.api.dropped);
+        let Some(account) = self
+            .shared
+            .system_account()
+            .filter(|_| dropped > 0)
+            .map(|account| account.id)
+        else {
+            return;
+        };
+        tracing::warn!("JetStream API queue limit reached, dropped {dropped} requests");
+        let server = self.shared.identity.name.to_string();
+        let domain = self.domain();
+        self.publish_advisory(
+            account,
+            &ApiLimitReached {
+                server: &server,
+                domain: &domain,
+                dropped,
+            },
+        );
+    }
+}
