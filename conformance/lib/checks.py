@@ -208,9 +208,9 @@ class Acked:
         self.acked[data] = answer.seq
         return True
 
-    async def verify(self, run: Run, cluster: Cluster, stream: str) -> None:
-        """ACKSET: each acknowledged publish is readable through every node, where it was said to be; nothing unknown appears."""
-        for node in cluster.nodes:
+    async def verify(self, run: Run, stream: str, nodes: Iterable[Node]) -> None:
+        """ACKSET: each acknowledged publish is readable through these nodes, where it was said to be; nothing unknown appears."""
+        for node in nodes:
             async with await connect(node) as client:
                 found: dict[str, int] = {}
                 async for message in client.read(stream):
