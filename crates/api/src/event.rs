@@ -289,6 +289,27 @@ pub fn system_error(server: &ServerInfo, code: u16, description: &str) -> Vec<u8
     })
 }
 
+/// Renders the answer of a system request that was understood and could not be answered: `data` is there, and null.
+#[must_use]
+pub fn system_fault(server: &ServerInfo, description: &str) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Failure<'a> {
+        code: u16,
+        description: &'a str,
+    }
+    #[derive(Serialize)]
+    struct Reply<'a> {
+        server: &'a ServerInfo,
+        data: Option<()>,
+        error: Failure<'a>,
+    }
+    to_json(&Reply {
+        server,
+        data: None,
+        error: Failure { code: 500, description },
+    })
+}
+
 /// The answer of `$SYS.REQ.SERVER.PING.IDZ`, without an envelope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerId {

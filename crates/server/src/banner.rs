@@ -16,7 +16,10 @@ pub(crate) fn starting(shared: &NodeShared) {
     }
     tracing::info!("  Name:     {}", shared.identity.name);
     if options.jetstream.is_some() {
-        tracing::info!("  Node:     {}", tidelock_auth::hash8(shared.identity.name.as_bytes()));
+        tracing::info!(
+            "  Node:     {}",
+            tidelock_auth::hash8(shared.identity.name.as_bytes())
+        );
     }
     tracing::info!("  ID:       {}", shared.identity.server_id);
     if options.users.has_plain_passwords() {
@@ -27,15 +30,28 @@ pub(crate) fn starting(shared: &NodeShared) {
     }
 }
 
+/// What is logged once the monitoring port is open.
+pub(crate) fn monitoring(shared: &NodeShared) {
+    if let Some(monitor) = &shared.options.monitor {
+        let at = HostPort::new(monitor.listen.host.clone(), shared.addresses.load().http_port);
+        tracing::info!("Starting http monitor on {at}");
+    }
+}
+
 /// What is logged about JetStream, once its store is open.
 pub(crate) fn jetstream(shared: &NodeShared, folder: &Path) {
-    let Some(js) = &shared.options.jetstream else { return };
+    let Some(js) = &shared.options.jetstream else {
+        return;
+    };
     tracing::info!("Starting JetStream");
     tracing::info!("---------------- JETSTREAM ----------------");
     tracing::info!("  Strict:          {}", js.strict);
     tracing::info!("  Max Memory:      {}", size(js.max_memory));
     tracing::info!("  Max Storage:     {}", size(js.max_store));
-    tracing::info!("  Store Directory: \"{}\"", folder.parent().unwrap_or(folder).display());
+    tracing::info!(
+        "  Store Directory: \"{}\"",
+        folder.parent().unwrap_or(folder).display()
+    );
     if let Some(domain) = &js.domain {
         tracing::info!("  Domain:          {domain}");
     }
@@ -45,7 +61,9 @@ pub(crate) fn jetstream(shared: &NodeShared, folder: &Path) {
 
 /// Bytes as people read them; nothing means what the machine has.
 fn size(bytes: Option<u64>) -> String {
-    let Some(bytes) = bytes else { return "as the machine allows".to_owned() };
+    let Some(bytes) = bytes else {
+        return "as the machine allows".to_owned();
+    };
     let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
     while whole >= 1024 && unit < 4 {
         rest = whole % 1024;
@@ -53,7 +71,11 @@ fn size(bytes: Option<u64>) -> String {
         unit += 1;
     }
     let name = ["B", "KB", "MB", "GB", "TB"].get(unit).copied().unwrap_or("TB");
-    if unit == 0 { format!("{whole} {name}") } else { format!("{whole}.{:02} {name}", rest * 100 / 1024) }
+    if unit == 0 {
+        format!("{whole} {name}")
+    } else {
+        format!("{whole}.{:02} {name}", rest * 100 / 1024)
+    }
 }
 
 /// What is logged once clients are listened for.

@@ -6,6 +6,8 @@ mod clock;
 mod disk;
 mod files;
 mod helpers;
+mod http;
+mod process;
 mod random;
 mod shell;
 mod store;
@@ -13,6 +15,7 @@ mod store;
 use anyhow::{Context, Result};
 use clock::Clock;
 use helpers::DiskHelpers;
+use http::Monitor;
 use mio::net::TcpListener;
 use shell::{Command, Mailbox, Parts, Seat, Shell};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -20,14 +23,14 @@ use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
+use store::Store;
 use tidelock_auth::ServerKey;
 use tidelock_base::{BootId, NodeId, WorkerId};
 use tidelock_conf::{HostPort, Options};
-use store::Store;
-use tidelock_node::{Addresses, NodeShared, ServerIdentity, Worker};
+use tidelock_node::{Addresses, Answer, NodeShared, QueryId, ServerIdentity, Worker};
 use tidelock_record::Disk;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// What the binary provides for.
 pub struct Hooks {
@@ -52,34 +55,151 @@ impl std::error::Error for Fatal {}
 /// # Errors
 /// When the server cannot start: [`Fatal`] for what nats-server reports as fatal, or what failed otherwise.
 pub fn run(options: Options, hooks: &Hooks) -> Result<i32> {
-    let clock = Clock::start();
-    let store = options.jetstream.as_ref().map(Store::open).transpose()?;
-    let identity = identity(&options, &clock, store.as_ref())?;
-    let workers = worker_count(identity.cores);
-    let shared = Arc::new(NodeShared::new(identity, options, workers));
-    banner::starting(&shared);
-    let clients = listen(&shared.options.listen)?;
-    let routes = shared.options.cluster.as_ref().map(|cluster| listen(&cluster.listen)).transpose()?;
-    set_addresses(&shared, &clients, routes.as_ref())?;
-    if let Some(store) = &store {
-        banner::jetstream(&shared, &store.folder);
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).context("signals cannot be handled")?;
+    let server = Server::start(options)?;
+    let control = server.control();
+    let handle = signals.handle();
+    let ended = thread::Builder::new().name("end".to_owned()).spawn(move || {
+        server.wait();
+        handle.close();
+    })?;
+    for signal in signals.forever() {
+        on_signal(signal, &control, hooks);
     }
-    let listeners = Listeners { clients: Some(clients), routes };
-    let (mailboxes, threads) = start_workers(&shared, clock, listeners, store.as_ref())?;
-    banner::listening(&shared);
-    files::write(&shared)?;
-    let code = serve(&shared, hooks, &mailboxes)?;
-    for thread in threads {
-        let _ = thread.join();
-    }
-    files::remove(&shared);
+    let _ = ended.join();
     tracing::info!("Server Exiting..");
-    Ok(code)
+    Ok(0)
+}
+
+/// A running server.
+pub struct Server {
+    control: Control,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What can be asked of a running server.
+#[derive(Clone)]
+pub struct Control {
+    shared: Arc<NodeShared>,
+    mailboxes: Vec<Mailbox>,
+}
+
+impl Control {
+    /// Where the server listens.
+    #[must_use]
+    pub fn addresses(&self) -> Arc<Addresses> {
+        self.shared.addresses.load_full()
+    }
+
+    /// Stops the server in good order; [`Server::wait`] returns once it has.
+    pub fn stop(&self) {
+        self.tell(Command::Stop);
+    }
+
+    /// Begins lame duck mode; the server stops at its end.
+    pub fn lame_duck(&self) {
+        self.tell(Command::LameDuck);
+    }
+
+    fn tell(&self, command: Command) {
+        self.mailboxes
+            .iter()
+            .for_each(|mailbox| mailbox.send(shell::Input::Command(command)));
+    }
+}
+
+impl Server {
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// [`Fatal`] for what nats-server reports as fatal, or what failed otherwise.
+    pub fn start(options: Options) -> Result<Self> {
+        let clock = Clock::start();
+        let store = options.jetstream.as_ref().map(Store::open).transpose()?;
+        let identity = identity(&options, &clock, store.as_ref())?;
+        let workers = worker_count(identity.cores);
+        let shared = Arc::new(NodeShared::new(identity, options, workers));
+        shared.system.set_process_probe(Box::new(process::Probe));
+        banner::starting(&shared);
+        let monitor = shared.options.monitor.as_ref().map(Monitor::open).transpose()?;
+        let clients = listen(&shared.options.listen)?;
+        let routes = shared
+            .options
+            .cluster
+            .as_ref()
+            .map(|cluster| listen(&cluster.listen))
+            .transpose()?;
+        set_addresses(&shared, &clients, routes.as_ref(), monitor.as_ref())?;
+        banner::monitoring(&shared);
+        if let (Some(store), Some(jetstream)) = (&store, &shared.options.jetstream) {
+            banner::jetstream(&shared, &store.folder);
+            let base = store.folder.parent().unwrap_or(&store.folder);
+            shared.system.set_resources(process::resources(jetstream, base));
+        }
+        let listeners = Listeners {
+            clients: Some(clients),
+            routes,
+        };
+        let (answers, answered) = unbounded_channel();
+        let (mailboxes, threads) = start_workers(&shared, clock, listeners, store.as_ref(), &answers)?;
+        if let (Some(monitor), Some(first)) = (monitor, mailboxes.first()) {
+            monitor.serve(first.clone(), answered)?;
+        }
+        shared.system.set_ready();
+        banner::listening(&shared);
+        files::write(&shared)?;
+        Ok(Self {
+            control: Control { shared, mailboxes },
+            threads,
+        })
+    }
+
+    /// What can be asked of it.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Waits until the server has stopped.
+    pub fn wait(self) {
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        files::remove(&self.control.shared);
+    }
+}
+
+fn on_signal(signal: i32, control: &Control, hooks: &Hooks) {
+    let name = match signal {
+        SIGINT => "interrupt",
+        SIGTERM => "terminated",
+        SIGHUP => "hangup",
+        SIGUSR1 => "user defined signal 1",
+        _ => "user defined signal 2",
+    };
+    tracing::info!("Trapped {name:?} signal");
+    match signal {
+        // Whoever wanted lame duck mode wants it to end in its own time.
+        SIGTERM if control.shared.lame_duck.load(Ordering::Relaxed) => {}
+        SIGINT | SIGTERM => control.stop(),
+        SIGUSR1 => {
+            (hooks.reopen_log)();
+        }
+        SIGUSR2 => control.lame_duck(),
+        _ => tracing::error!(
+            "Failed to reload server configuration: not supported by this version of Tidelock yet"
+        ),
+    }
 }
 
 /// One worker a core; on machines of one or two cores one worker serves better (see `bench/RESULTS.md`).
 fn worker_count(cores: usize) -> u16 {
-    if cores <= 2 { 1 } else { u16::try_from(cores).unwrap_or(1).min(64) }
+    if cores <= 2 {
+        1
+    } else {
+        u16::try_from(cores).unwrap_or(1).min(64)
+    }
 }
 
 fn identity(options: &Options, clock: &Clock, store: Option<&Store>) -> Result<ServerIdentity> {
@@ -91,7 +211,10 @@ fn identity(options: &Options, clock: &Clock, store: Option<&Store>) -> Result<S
             None => NodeId(u64::from_le_bytes(random::bytes()?)),
         },
         boot: BootId(u128::from_le_bytes(random::bytes()?)),
-        name: options.server_name.as_deref().map_or_else(|| Arc::clone(&server_id), Arc::from),
+        name: options
+            .server_name
+            .as_deref()
+            .map_or_else(|| Arc::clone(&server_id), Arc::from),
         server_id,
         pid: std::process::id(),
         cores: thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -108,17 +231,19 @@ fn listen(at: &HostPort) -> Result<TcpListener> {
         .map_err(|e| failed(format!("listen tcp: lookup {}: {e}", at.host)))?
         .next()
         .ok_or_else(|| failed(format!("listen tcp: lookup {}: no such host", at.host)))?;
-    bind(address).map_err(|e| failed(format!("listen tcp {address}: bind: {}", text_of(&e))).into())
+    let listener =
+        bind(address).map_err(|e| failed(format!("listen tcp {address}: bind: {}", text_of(&e))))?;
+    Ok(TcpListener::from_std(listener))
 }
 
-fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(4096)?;
-    Ok(TcpListener::from_std(socket.into()))
+    Ok(socket.into())
 }
 
 /// The system's text without the number that Rust appends, in Go's lower case.
@@ -126,10 +251,17 @@ fn text_of(e: &std::io::Error) -> String {
     let text = e.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    chars
+        .next()
+        .map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-fn set_addresses(shared: &NodeShared, clients: &TcpListener, routes: Option<&TcpListener>) -> Result<()> {
+fn set_addresses(
+    shared: &NodeShared,
+    clients: &TcpListener,
+    routes: Option<&TcpListener>,
+    monitor: Option<&Monitor>,
+) -> Result<()> {
     let options = &shared.options;
     let client = clients.local_addr()?;
     let advertised = options.client_advertise.as_ref();
@@ -137,7 +269,10 @@ fn set_addresses(shared: &NodeShared, clients: &TcpListener, routes: Option<&Tcp
     let port = advertised.and_then(|a| a.port).unwrap_or(client.port());
     let client_urls = match advertised {
         Some(_) => vec![HostPort::new(host.clone(), port).to_string().into()],
-        None => files::hosts_of(client.ip()).into_iter().map(|h| HostPort::new(h, port).to_string().into()).collect(),
+        None => files::hosts_of(client.ip())
+            .into_iter()
+            .map(|h| HostPort::new(h, port).to_string().into())
+            .collect(),
     };
     let cluster = routes.map(|listener| listener.local_addr()).transpose()?;
     shared.addresses.store(Arc::new(Addresses {
@@ -145,10 +280,21 @@ fn set_addresses(shared: &NodeShared, clients: &TcpListener, routes: Option<&Tcp
         client_port: port,
         listen_port: client.port(),
         client_urls,
-        cluster_host: options.cluster.as_ref().map(|c| c.listen.host.clone()).unwrap_or_default(),
+        cluster_host: options
+            .cluster
+            .as_ref()
+            .map(|c| c.listen.host.clone())
+            .unwrap_or_default(),
         cluster_port: cluster.map_or(0, |address| address.port()),
-        http_host: String::new(),
-        http_port: 0,
+        http_host: options
+            .monitor
+            .as_ref()
+            .map(|m| m.listen.host.clone())
+            .unwrap_or_default(),
+        http_port: monitor
+            .map(Monitor::address)
+            .transpose()?
+            .map_or(0, |address| address.port()),
     }));
     Ok(())
 }
@@ -166,10 +312,12 @@ fn start_workers(
     clock: Clock,
     mut listeners: Listeners,
     store: Option<&Store>,
+    answers: &UnboundedSender<(QueryId, Answer)>,
 ) -> Result<Running> {
-    let seats: Vec<Seat> = (0..shared.workers).map(|_| Seat::new()).collect::<std::io::Result<_>>()?;
+    let seats: Vec<Seat> = (0..shared.workers)
+        .map(|_| Seat::new())
+        .collect::<std::io::Result<_>>()?;
     let mailboxes: Vec<Mailbox> = seats.iter().map(Seat::mailbox).collect();
-    let (answers, _answered) = channel();
     let disk = store.map(|store| Arc::clone(&store.disk) as Arc<dyn Disk + Send + Sync>);
     let mut lanes = match store {
         Some(store) => store.recover(shared.workers)?.lanes.into_iter(),
@@ -177,10 +325,16 @@ fn start_workers(
     };
     let mut threads = Vec::new();
     for (seat, number) in seats.into_iter().zip(0_u16..) {
-        let mut worker = Worker::new(Arc::clone(shared), WorkerId(number), u64::from_le_bytes(random::bytes()?));
+        let mut worker = Worker::new(
+            Arc::clone(shared),
+            WorkerId(number),
+            u64::from_le_bytes(random::bytes()?),
+        );
         let lane = lanes.next().map(|(lane, recovered)| (lane, recovered.groups));
         worker.begin(clock.now());
-        worker.start(lane, disk.clone()).map_err(|e| Fatal(format!("Can't start JetStream: {e}")))?;
+        worker
+            .start(lane, disk.clone())
+            .map_err(|e| Fatal(format!("Can't start JetStream: {e}")))?;
         let parts = Parts {
             seat,
             clock,
@@ -196,36 +350,11 @@ fn start_workers(
                 tracing::error!("worker {number} ended: {e}");
             }
         };
-        threads.push(thread::Builder::new().name(format!("worker-{number}")).spawn(work)?);
+        threads.push(
+            thread::Builder::new()
+                .name(format!("worker-{number}"))
+                .spawn(work)?,
+        );
     }
     Ok((mailboxes, threads))
-}
-
-/// Waits for signals until one ends the server.
-fn serve(shared: &NodeShared, hooks: &Hooks, mailboxes: &[Mailbox]) -> Result<i32> {
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).context("signals cannot be handled")?;
-    for signal in signals.forever() {
-        let name = match signal {
-            SIGINT => "interrupt",
-            SIGTERM => "terminated",
-            SIGHUP => "hangup",
-            SIGUSR1 => "user defined signal 1",
-            _ => "user defined signal 2",
-        };
-        tracing::debug!("Trapped {name:?} signal");
-        match signal {
-            SIGTERM if shared.lame_duck.load(Ordering::Relaxed) => {}
-            SIGINT | SIGTERM => {
-                tracing::info!("Initiating Shutdown...");
-                mailboxes.iter().for_each(|m| m.send(shell::Input::Command(Command::Stop)));
-                return Ok(0);
-            }
-            SIGUSR1 if (hooks.reopen_log)() => tracing::info!("File log re-opened"),
-            SIGUSR1 => tracing::info!("File log re-open ignored, not a file logger"),
-            SIGUSR2 => mailboxes.iter().for_each(|m| m.send(shell::Input::Command(Command::LameDuck))),
-            _ => tracing::error!("Failed to reload server configuration: not supported by this version of Tidelock yet"),
-        }
-    }
-    Ok(0)
 }

@@ -231,6 +231,24 @@ pub struct StreamDetail {
     /// Raft groups of its consumers, if asked for.
     #[serde(skip_serializing_if = "is_zero")]
     pub consumer_raft_groups: Vec<RaftGroup>,
+    /// What only Tidelock has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tidelock: Option<TidelockStream>,
+}
+
+/// The replica of a stream on the server that answers. Replicas that have applied the same entry have the same
+/// digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TidelockStream {
+    /// Hash of all decisions and of the whole state, in hexadecimal; absent while an entry is being applied.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub digest: String,
+    /// Index of the last entry that was applied.
+    pub applied: u64,
+    /// Index of the last entry that is known to be committed.
+    pub commit: u64,
+    /// This server leads the stream.
+    pub leader: bool,
 }
 
 /// The raft group of a consumer.

@@ -14,11 +14,11 @@ pub use connz::{ConnInfo, Connz, PeerCertificate, SubDetail};
 pub use healthz::{HealthError, Healthz};
 pub use jsz::{
     AccountDetailJs, JetStreamConfig, JetStreamLimits, JetStreamStats, JetStreamVarz, Jsz, MetaCluster,
-    MetaSnapshot, RaftGroup, StreamDetail,
+    MetaSnapshot, RaftGroup, StreamDetail, TidelockStream,
 };
 pub use options::{
-    AccountzOptions, ConnzOptions, EventFilter, HealthzOptions, JszOptions, RaftzOptions, RoutezOptions,
-    SubszOptions,
+    AccountStatzOptions, AccountzOptions, ClientRequest, ConnzOptions, EventFilter, HealthzOptions, JszOptions,
+    RaftzOptions, RoutezOptions, SubszOptions,
 };
 pub use routez::{LeafInfo, Leafz, RouteInfo, Routez};
 pub use subsz::{SublistStats, Subsz};

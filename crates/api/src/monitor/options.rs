@@ -180,3 +180,23 @@ pub struct RaftzOptions {
 }
 
 decodable!(RaftzOptions as "RaftzOptions" { account, group });
+
+/// `STATZ` of accounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountStatzOptions {
+    /// Only these accounts; none means all.
+    pub accounts: Vec<String>,
+    /// Show accounts without connections too.
+    pub include_unused: bool,
+}
+
+decodable!(AccountStatzOptions as "AccountStatzOptions" { accounts, include_unused });
+
+/// `KICK` and `LDM`: which client is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientRequest {
+    /// Number of its connection.
+    pub cid: u64,
+}
+
+decodable!(ClientRequest as "KickClientReq" { cid });

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 use tidelock_base::WorkerId;
+use tokio::sync::mpsc::UnboundedSender;
 use tidelock_node::{Cell, ConnKey, HangUp, Listener, Output, Query, QueryId, Worker};
 
 const WAKER: Token = Token(0);
@@ -87,7 +88,11 @@ impl Seat {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let (sender, receiver) = std::sync::mpsc::channel();
-        Ok(Self { poll, receiver, mailbox: Mailbox { sender, waker } })
+        Ok(Self {
+            poll,
+            receiver,
+            mailbox: Mailbox { sender, waker },
+        })
     }
 
     pub(crate) fn mailbox(&self) -> Mailbox {
@@ -110,7 +115,7 @@ pub(crate) struct Shell {
     readable: Vec<ConnKey>,
     scratch: Vec<u8>,
     disk: DiskHelpers,
-    answers: Sender<(QueryId, tidelock_node::Answer)>,
+    answers: UnboundedSender<(QueryId, tidelock_node::Answer)>,
     out: Output,
 }
 
@@ -122,12 +127,20 @@ pub(crate) struct Parts {
     pub(crate) clients: Option<TcpListener>,
     pub(crate) routes: Option<TcpListener>,
     pub(crate) disk: DiskHelpers,
-    pub(crate) answers: Sender<(QueryId, tidelock_node::Answer)>,
+    pub(crate) answers: UnboundedSender<(QueryId, tidelock_node::Answer)>,
 }
 
 impl Shell {
     pub(crate) fn new(worker: Worker, parts: Parts) -> io::Result<Self> {
-        let Parts { seat, clock, peers, mut clients, mut routes, disk, answers } = parts;
+        let Parts {
+            seat,
+            clock,
+            peers,
+            mut clients,
+            mut routes,
+            disk,
+            answers,
+        } = parts;
         let registry = seat.poll.registry();
         if let Some(listener) = &mut clients {
             registry.register(listener, CLIENTS, Interest::READABLE)?;
@@ -246,9 +259,11 @@ impl Shell {
                 // The worker may have given the attempt up meanwhile, and the key be another connection's.
                 Input::Resolved(key, _) if !self.worker.wants_dial(key) => {}
                 Input::Resolved(key, Some(address)) => self.connect(key, address),
-                Input::Resolved(key, None) => self.worker.hang_up(key, HangUp::Refused("no such host".into())),
+                Input::Resolved(key, None) => {
+                    self.worker.hang_up(key, HangUp::Refused("no such host".into()))
+                }
                 Input::Checked(key, identity) => self.worker.authenticated(key, identity.as_deref()),
-                Input::Query(id, query) => self.worker.query(id, query),
+                Input::Query(id, query) => self.worker.query(id, &query),
                 Input::Command(Command::Stop) => self.worker.stop(),
                 Input::Command(Command::LameDuck) => self.worker.lame_duck(),
             }
@@ -326,7 +341,9 @@ impl Shell {
     }
 
     fn ready(&mut self, index: usize, event: &mio::event::Event) {
-        let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
+        let Some(Some(socket)) = self.sockets.get_mut(index) else {
+            return;
+        };
         let key = socket.key;
         if socket.connecting && (event.is_writable() || event.is_error()) {
             match socket.connected() {
@@ -353,13 +370,25 @@ impl Shell {
     }
 
     fn socket(&mut self, key: ConnKey) -> Option<&mut Socket> {
-        self.sockets.get_mut(key.index as usize)?.as_mut().filter(|socket| socket.key == key)
+        self.sockets
+            .get_mut(key.index as usize)?
+            .as_mut()
+            .filter(|socket| socket.key == key)
     }
 
     fn read(&mut self, key: ConnKey) {
-        let Some(place) = self.sockets.get_mut(key.index as usize) else { return };
-        let Some(socket) = place.as_mut().filter(|socket| socket.key == key) else { return };
-        match socket.read(&mut self.worker, &mut self.scratch, READ_BUDGET, READ_BUDGET_LARGE) {
+        let Some(place) = self.sockets.get_mut(key.index as usize) else {
+            return;
+        };
+        let Some(socket) = place.as_mut().filter(|socket| socket.key == key) else {
+            return;
+        };
+        match socket.read(
+            &mut self.worker,
+            &mut self.scratch,
+            READ_BUDGET,
+            READ_BUDGET_LARGE,
+        ) {
             ReadEnd::Empty | ReadEnd::Paused => {}
             ReadEnd::Budget => self.readable.push(key),
             ReadEnd::Closed => self.worker.hang_up(key, HangUp::Closed),
@@ -368,8 +397,12 @@ impl Shell {
     }
 
     fn write(&mut self, key: ConnKey) {
-        let Some(place) = self.sockets.get_mut(key.index as usize) else { return };
-        let Some(socket) = place.as_mut().filter(|socket| socket.key == key) else { return };
+        let Some(place) = self.sockets.get_mut(key.index as usize) else {
+            return;
+        };
+        let Some(socket) = place.as_mut().filter(|socket| socket.key == key) else {
+            return;
+        };
         if let Err(e) = socket.write(&mut self.worker) {
             self.worker.hang_up(key, HangUp::Write(e.to_string()));
         }
