@@ -114,8 +114,12 @@ pub enum Cell {
         /// Whether it is long: those who publish to the node are paused.
         high: bool,
     },
+    /// What the metadata says to the worker that owns a group (within a node only).
+    Meta(crate::groups::MetaNotice),
     /// Clients are to be told the addresses of the cluster anew (within a node only).
     ClientUrls,
+    /// A question of monitoring, or an answer (within a node only).
+    System(crate::system::SystemCell),
 }
 
 /// One client subscribed to a pattern, or gave it up.

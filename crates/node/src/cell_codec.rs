@@ -5,8 +5,8 @@
 //! it; what does not decode ends the link.
 
 use crate::cell::{
-    Acks, Cell, Forward, InterestEntry, InterestUpdate, LaneKind, NodeFacts, Outcomes, PullEnd, PullsEnded, RaftFrame,
-    Reply, Request, RequestId,
+    Acks, Cell, Forward, InterestEntry, InterestUpdate, LaneKind, NodeFacts, Outcomes, PullEnd, PullsEnded,
+    RaftFrame, Reply, Request, RequestId,
 };
 use crate::deliver_batch::{BatchRef, DeliverBatch};
 use bytes::{Buf, Bytes};
@@ -95,7 +95,9 @@ pub(crate) fn encode(cell: &Cell, fields: &mut Vec<u8>, parts: &mut Vec<Bytes>) 
         | Cell::OwnInterest(_)
         | Cell::Peer(_)
         | Cell::Pressure { .. }
-        | Cell::ClientUrls => return None,
+        | Cell::Meta(_)
+        | Cell::ClientUrls
+        | Cell::System(_) => return None,
     })
 }
 
@@ -108,25 +110,47 @@ pub(crate) fn decode(kind: u8, lane: LaneKind, body: Bytes) -> Result<Cell, Malf
     let cell = match kind {
         kind::DELIVER => {
             let (items, shared, messages) = decode_deliver(body.0)?;
-            return Ok(Cell::Deliver(DeliverBatch { bytes: items.to_vec(), shared: shared.into_vec(), messages }));
+            return Ok(Cell::Deliver(DeliverBatch {
+                bytes: items.to_vec(),
+                shared: shared.into_vec(),
+                messages,
+            }));
         }
         kind::FORWARD => Cell::Forward(decode_forward(&mut body)?),
         kind::OUTCOMES => Cell::Outcomes(decode_outcomes(&mut body)?),
         kind::NOT_LEADER => {
             let (group, sender) = (GroupId(body.u64()?), body.sender()?);
             let (some, node) = (body.bool()?, NodeId(body.u64()?));
-            Cell::NotLeader { group, sender, hint: some.then_some(node) }
+            Cell::NotLeader {
+                group,
+                sender,
+                hint: some.then_some(node),
+            }
         }
         kind::RAFT => {
-            let (group, from, to) = (GroupId(body.u64()?), ReplicaId(body.u64()?), ReplicaId(body.u64()?));
-            return Ok(Cell::Raft(RaftFrame { group, from, to, lane, parts: vec![body.0] }));
+            let (group, from, to) = (
+                GroupId(body.u64()?),
+                ReplicaId(body.u64()?),
+                ReplicaId(body.u64()?),
+            );
+            return Ok(Cell::Raft(RaftFrame {
+                group,
+                from,
+                to,
+                lane,
+                parts: vec![body.0],
+            }));
         }
         kind::REQUEST => Cell::Request(Box::new(decode_request(&mut body)?)),
         kind::PULL => Cell::Pull(Box::new(decode_request(&mut body)?)),
         kind::PULLS_ENDED => Cell::PullsEnded(decode_pulls_ended(&mut body)?),
         kind::ACKS => {
             let (group, hops) = (GroupId(body.u64()?), body.u8()?);
-            return Ok(Cell::Acks(Acks { group, hops, items: body.0 }));
+            return Ok(Cell::Acks(Acks {
+                group,
+                hops,
+                items: body.0,
+            }));
         }
         kind::REPLY => Cell::Reply(Box::new(decode_reply(&mut body)?)),
         kind::INTEREST => Cell::Interest(decode_interest(&mut body)?),
@@ -134,19 +158,28 @@ pub(crate) fn decode(kind: u8, lane: LaneKind, body: Bytes) -> Result<Cell, Malf
         kind::GOSSIP => Cell::Gossip(body.texts()?),
         _ => return Err(Malformed("kind")),
     };
-    if body.0.is_empty() { Ok(cell) } else { Err(Malformed("longer than it says")) }
+    if body.0.is_empty() {
+        Ok(cell)
+    } else {
+        Err(Malformed("longer than it says"))
+    }
 }
 
 /// Reads arbitrary bytes as the body of each kind of frame. Whatever they are, it must return.
 pub fn fuzz(data: &[u8]) {
-    let Some((kind, body)) = data.split_first() else { return };
+    let Some((kind, body)) = data.split_first() else {
+        return;
+    };
     if let Some(borrowed) = deliver_in_place(body) {
         borrowed.items().for_each(drop);
     }
     let kind = kind::DELIVER + kind % (kind::GOSSIP - kind::DELIVER + 1);
     if let Ok(cell) = decode(kind, LaneKind::Client, Bytes::copy_from_slice(body)) {
         if let Cell::Deliver(batch) = &cell {
-            batch.borrowed().items().for_each(|item| item.queues().for_each(drop));
+            batch
+                .borrowed()
+                .items()
+                .for_each(|item| item.queues().for_each(drop));
         }
         let (mut fields, mut parts) = (Vec::new(), Vec::new());
         encode(&cell, &mut fields, &mut parts);
@@ -299,7 +332,12 @@ fn decode_outcomes(body: &mut Cursor) -> Result<Outcomes, Malformed> {
             list.push(decode_outcome(tag, number, body)?);
         }
     }
-    Ok(Outcomes { group, sender, first, list })
+    Ok(Outcomes {
+        group,
+        sender,
+        first,
+        list,
+    })
 }
 
 fn decode_outcome(tag: u8, number: u64, body: &mut Cursor) -> Result<PubOutcome, Malformed> {
@@ -308,7 +346,9 @@ fn decode_outcome(tag: u8, number: u64, body: &mut Cursor) -> Result<PubOutcome,
         outcome::DUPLICATE => return Ok(PubOutcome::Duplicate { seq }),
         outcome::SKIPPED => return Ok(PubOutcome::Skipped { seq }),
         outcome::CODE => {
-            let code = u16::try_from(number).ok().and_then(tidelock_base::api_error_by_code);
+            let code = u16::try_from(number)
+                .ok()
+                .and_then(tidelock_base::api_error_by_code);
             Refusal::Code(code.ok_or(Malformed("error code"))?)
         }
         outcome::LAST_SEQ => Refusal::WrongLastSeq(seq),
@@ -329,18 +369,37 @@ fn encode_request(request: &Request, fields: &mut Vec<u8>, parts: &mut Vec<Bytes
     fields.push(u8::from(request.group.is_some()));
     put_u64(fields, request.group.unwrap_or_default().0);
     put_u32(fields, request.account.0);
-    let all = [&request.subject, &request.reply, &request.header, &request.client, &request.payload];
+    let all = [
+        &request.subject,
+        &request.reply,
+        &request.header,
+        &request.client,
+        &request.payload,
+    ];
     put_parts(fields, parts, &all);
 }
 
 fn decode_request(body: &mut Cursor) -> Result<Request, Malformed> {
-    let id = RequestId { sender: body.sender()?, number: body.u64()? };
+    let id = RequestId {
+        sender: body.sender()?,
+        number: body.u64()?,
+    };
     let node = NodeId(body.u64()?);
     let (some, group) = (body.bool()?, GroupId(body.u64()?));
     let account = AccountId(body.u32()?);
     let [subject, reply, header, client, payload] = body.parts()?;
     let group = some.then_some(group);
-    Ok(Request { id, node, group, account, subject, reply, header, payload, client })
+    Ok(Request {
+        id,
+        node,
+        group,
+        account,
+        subject,
+        reply,
+        header,
+        payload,
+        client,
+    })
 }
 
 fn encode_pulls_ended(ended: &PullsEnded, fields: &mut Vec<u8>) -> u8 {
@@ -372,7 +431,12 @@ fn decode_pulls_ended(body: &mut Cursor) -> Result<PullsEnded, Malformed> {
     };
     let count = body.0.len() / 8;
     let numbers = (0..count).map(|_| body.u64()).collect::<Result<_, _>>()?;
-    Ok(PullsEnded { group, sender, end, numbers })
+    Ok(PullsEnded {
+        group,
+        sender,
+        end,
+        numbers,
+    })
 }
 
 fn encode_reply(reply: &Reply, fields: &mut Vec<u8>, parts: &mut Vec<Bytes>) -> u8 {
@@ -385,10 +449,19 @@ fn encode_reply(reply: &Reply, fields: &mut Vec<u8>, parts: &mut Vec<Bytes>) -> 
 }
 
 fn decode_reply(body: &mut Cursor) -> Result<Reply, Malformed> {
-    let id = RequestId { sender: body.sender()?, number: body.u64()? };
+    let id = RequestId {
+        sender: body.sender()?,
+        number: body.u64()?,
+    };
     let (last, after_meta) = (body.bool()?, LogIndex(body.u64()?));
     let [header, payload] = body.parts()?;
-    Ok(Reply { id, header, payload, last, after_meta })
+    Ok(Reply {
+        id,
+        header,
+        payload,
+        last,
+        after_meta,
+    })
 }
 
 /// Accounts stand once in front; an entry names its account by the place there.
@@ -396,7 +469,10 @@ fn encode_interest(update: &InterestUpdate, out: &mut Vec<u8>) -> u8 {
     let mut accounts: Vec<Arc<str>> = Vec::new();
     let mut entries = Vec::new();
     for entry in &update.entries {
-        let place = accounts.iter().position(|account| *account == entry.account).unwrap_or(accounts.len());
+        let place = accounts
+            .iter()
+            .position(|account| *account == entry.account)
+            .unwrap_or(accounts.len());
         if place == accounts.len() {
             accounts.push(Arc::clone(&entry.account));
         }
@@ -425,7 +501,12 @@ fn decode_interest(body: &mut Cursor) -> Result<InterestUpdate, Malformed> {
             NONE => None,
             len => Some(Arc::from(&body.take(len as usize)?[..])),
         };
-        entries.push(InterestEntry { account: Arc::clone(account), filter, queue, weight });
+        entries.push(InterestEntry {
+            account: Arc::clone(account),
+            filter,
+            queue,
+            weight,
+        });
     }
     Ok(InterestUpdate { reset, entries })
 }
@@ -500,7 +581,7 @@ fn put_parts(fields: &mut Vec<u8>, parts: &mut Vec<Bytes>, all: &[&Bytes]) {
     for part in all {
         put_len(fields, part.len());
     }
-    parts.extend(all.iter().map(|part| Bytes::clone(part)));
+    parts.extend(all.iter().copied().cloned());
 }
 
 /// Reads fields off the front of a body.
@@ -545,7 +626,9 @@ impl Cursor {
 
     fn text(&mut self) -> Result<Arc<str>, Malformed> {
         let bytes = self.sized()?;
-        std::str::from_utf8(&bytes).map(Arc::from).map_err(|_| Malformed("text"))
+        std::str::from_utf8(&bytes)
+            .map(Arc::from)
+            .map_err(|_| Malformed("text"))
     }
 
     fn texts(&mut self) -> Result<Vec<Arc<str>>, Malformed> {
@@ -557,7 +640,10 @@ impl Cursor {
     }
 
     fn sender(&mut self) -> Result<WindowKey, Malformed> {
-        Ok(WindowKey { boot: BootId(self.u128()?), worker: WorkerId(self.u16()?) })
+        Ok(WindowKey {
+            boot: BootId(self.u128()?),
+            worker: WorkerId(self.u16()?),
+        })
     }
 
     /// Parts whose lengths come first.

@@ -96,14 +96,25 @@ impl DeliverBatch {
     /// The batch, borrowed.
     #[must_use]
     pub(crate) fn borrowed(&self) -> BatchRef<'_> {
-        BatchRef { bytes: &self.bytes, shared: &self.shared }
+        BatchRef {
+            bytes: &self.bytes,
+            shared: &self.shared,
+        }
     }
 
     /// Appends a message.
     pub(crate) fn push(&mut self, account: AccountId, message: &Message<'_>, to: &Receivers<'_>) {
         let shared = message.shared.filter(|_| message.payload.len() > COPY_BYTES_MAX);
-        let target = if message.target == message.subject { &[][..] } else { message.target };
-        let inline = if shared.is_some() { &[][..] } else { message.payload };
+        let target = if message.target == message.subject {
+            &[][..]
+        } else {
+            message.target
+        };
+        let inline = if shared.is_some() {
+            &[][..]
+        } else {
+            message.payload
+        };
         let queue_bytes: usize = to.queues.iter().map(|q| 2 + q.len()).sum();
         let total = HEAD
             + to.picks.len() * PICK
@@ -122,7 +133,13 @@ impl DeliverBatch {
         out.reserve(total);
         out.extend_from_slice(&len32(total).to_le_bytes());
         out.extend_from_slice(&account.0.to_le_bytes());
-        for n in [message.subject.len(), target.len(), message.reply.len(), to.picks.len(), to.queues.len()] {
+        for n in [
+            message.subject.len(),
+            target.len(),
+            message.reply.len(),
+            to.picks.len(),
+            to.queues.len(),
+        ] {
             out.extend_from_slice(&len16(n).to_le_bytes());
         }
         out.extend_from_slice(&(if to.plain { FLAG_PLAIN } else { 0 }).to_le_bytes());
@@ -143,7 +160,6 @@ impl DeliverBatch {
             out.extend_from_slice(part);
         }
     }
-
 }
 
 impl<'a> BatchRef<'a> {
@@ -187,16 +203,36 @@ impl<'a> Item<'a> {
             None => rest.take(payload)?,
         };
         let target = if target.is_empty() { subject } else { target };
-        let message = Message { subject, target, reply, header, payload, shared };
-        Some(Self { account, message, plain: flags & FLAG_PLAIN != 0, picks, queues, len })
+        let message = Message {
+            subject,
+            target,
+            reply,
+            header,
+            payload,
+            shared,
+        };
+        Some(Self {
+            account,
+            message,
+            plain: flags & FLAG_PLAIN != 0,
+            picks,
+            queues,
+            len,
+        })
     }
 
     /// Queue members that the sender picked.
     pub(crate) fn picks(&self) -> impl Iterator<Item = Local> + use<'a> {
         self.picks.chunks_exact(PICK).filter_map(|chunk| {
             let mut r = Reader(chunk);
-            let conn = ConnKey { index: r.u32()?, generation: r.u32()? };
-            Some(Local { conn, slot: SubSlot(r.u32()?) })
+            let conn = ConnKey {
+                index: r.u32()?,
+                generation: r.u32()?,
+            };
+            Some(Local {
+                conn,
+                slot: SubSlot(r.u32()?),
+            })
         })
     }
 
@@ -247,7 +283,13 @@ mod tests {
     fn items_come_back_as_they_went_in() {
         let big = Bytes::from(vec![7; COPY_BYTES_MAX + 1]);
         let mut batch = DeliverBatch::default();
-        let pick = Local { conn: ConnKey { index: 3, generation: 9 }, slot: SubSlot(5) };
+        let pick = Local {
+            conn: ConnKey {
+                index: 3,
+                generation: 9,
+            },
+            slot: SubSlot(5),
+        };
         let small = Message {
             subject: b"a.b",
             target: b"_INBOX.x",
@@ -256,27 +298,75 @@ mod tests {
             payload: b"hi",
             shared: None,
         };
-        let large = Message { target: b"a.b", reply: b"", header: b"", payload: &big, shared: Some(&big), ..small };
-        batch.push(AccountId(2), &small, &Receivers { plain: true, picks: &[pick], queues: &[b"q1", b""] });
-        batch.push(AccountId(1), &large, &Receivers { plain: false, picks: &[], queues: &[] });
+        let large = Message {
+            target: b"a.b",
+            reply: b"",
+            header: b"",
+            payload: &big,
+            shared: Some(&big),
+            ..small
+        };
+        batch.push(
+            AccountId(2),
+            &small,
+            &Receivers {
+                plain: true,
+                picks: &[pick],
+                queues: &[b"q1", b""],
+            },
+        );
+        batch.push(
+            AccountId(1),
+            &large,
+            &Receivers {
+                plain: false,
+                picks: &[],
+                queues: &[],
+            },
+        );
         let items: Vec<_> = batch.borrowed().items().collect();
-        let [first, second] = items.as_slice() else { panic!("two items") };
-        assert_eq!((first.account, first.plain, first.message.target), (AccountId(2), true, &b"_INBOX.x"[..]));
+        let [first, second] = items.as_slice() else {
+            panic!("two items")
+        };
+        assert_eq!(
+            (first.account, first.plain, first.message.target),
+            (AccountId(2), true, &b"_INBOX.x"[..])
+        );
         assert_eq!(first.message.payload, b"hi");
         assert_eq!(first.picks().collect::<Vec<_>>(), [pick]);
         assert_eq!(first.queues().collect::<Vec<_>>(), [&b"q1"[..], b""]);
-        assert_eq!((second.message.subject, second.message.target), (&b"a.b"[..], &b"a.b"[..]));
+        assert_eq!(
+            (second.message.subject, second.message.target),
+            (&b"a.b"[..], &b"a.b"[..])
+        );
         assert_eq!(second.message.shared, Some(&big));
     }
 
     #[test]
     fn a_cut_batch_ends_early_and_does_not_panic() {
         let mut batch = DeliverBatch::default();
-        let message =
-            Message { subject: b"s", target: b"s", reply: b"", header: b"", payload: b"xyz", shared: None };
-        batch.push(AccountId(1), &message, &Receivers { plain: true, picks: &[], queues: &[] });
+        let message = Message {
+            subject: b"s",
+            target: b"s",
+            reply: b"",
+            header: b"",
+            payload: b"xyz",
+            shared: None,
+        };
+        batch.push(
+            AccountId(1),
+            &message,
+            &Receivers {
+                plain: true,
+                picks: &[],
+                queues: &[],
+            },
+        );
         for cut in 0..batch.bytes.len() {
-            let part = BatchRef { bytes: batch.bytes.get(..cut).unwrap_or_default(), shared: &[] };
+            let part = BatchRef {
+                bytes: batch.bytes.get(..cut).unwrap_or_default(),
+                shared: &[],
+            };
             assert_eq!(part.items().count(), 0);
         }
     }

@@ -48,7 +48,8 @@ impl Directory {
 
     /// Adds a stream, or what has changed about it.
     pub(crate) fn insert(&mut self, route: StreamRoute) {
-        self.by_name.insert_mut((route.account, Arc::clone(&route.name)), route.group);
+        self.by_name
+            .insert_mut((route.account, Arc::clone(&route.name)), route.group);
         self.by_group.insert_mut(route.group, Arc::new(route));
     }
 

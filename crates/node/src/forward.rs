@@ -115,10 +115,17 @@ impl Sender {
         encode_into(&mut self.open, subject, header, payload).map_err(|_| Full)?;
         self.open_count += 1;
         match self.open_routes.back_mut() {
-            Some(last) if last.conn == conn && last.account == account && last.reply == reply => last.count += 1,
+            Some(last) if last.conn == conn && last.account == account && last.reply == reply => {
+                last.count += 1
+            }
             _ => {
                 let reply = Bytes::copy_from_slice(reply);
-                self.open_routes.push_back(AckRoute { conn, account, reply, count: 1 });
+                self.open_routes.push_back(AckRoute {
+                    conn,
+                    account,
+                    reply,
+                    count: 1,
+                });
             }
         }
         Ok(())
@@ -223,7 +230,13 @@ impl Sender {
         let records = self.open.split().freeze();
         self.sent_bytes += records.len();
         let routes = std::mem::take(&mut self.open_routes);
-        self.sent.push_back(Batch { first, count: self.open_count, records, routes, sent_at: now });
+        self.sent.push_back(Batch {
+            first,
+            count: self.open_count,
+            records,
+            routes,
+            sent_at: now,
+        });
         self.next += u64::from(self.open_count);
         self.open_count = 0;
         Some(first)
@@ -235,7 +248,9 @@ impl Sender {
         let end = first + count as u64;
         let mut at = first;
         while at < end {
-            let Some(batch) = self.sent.front_mut() else { return };
+            let Some(batch) = self.sent.front_mut() else {
+                return;
+            };
             if at < batch.first {
                 at = batch.first;
                 continue;
@@ -244,9 +259,15 @@ impl Sender {
                 // A gap: an outcome before this one is missing. The sender keeps everything and sends it again.
                 return;
             }
-            let Some(route) = batch.routes.front_mut() else { return };
+            let Some(route) = batch.routes.front_mut() else {
+                return;
+            };
             let n = u64::from(route.count).min(end - at);
-            each(route, usize::try_from(at - first).unwrap_or(0), usize::try_from(n).unwrap_or(0));
+            each(
+                route,
+                usize::try_from(at - first).unwrap_or(0),
+                usize::try_from(n).unwrap_or(0),
+            );
             let n32 = u32::try_from(n).unwrap_or(route.count);
             route.count -= n32;
             let used_up = route.count == 0;

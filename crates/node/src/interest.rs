@@ -94,7 +94,11 @@ pub struct Root {
 
 impl Default for Root {
     fn default() -> Self {
-        Self { tree: InterestTree::default(), generations: [0; BUCKETS], wildcard_generation: 0 }
+        Self {
+            tree: InterestTree::default(),
+            generations: [0; BUCKETS],
+            wildcard_generation: 0,
+        }
     }
 }
 
@@ -169,6 +173,8 @@ fn bucket(subject: &[u8]) -> usize {
     let hash = subject
         .iter()
         .take_while(|&&b| b != b'.')
-        .fold(0x811c_9dc5_u32, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+        .fold(0x811c_9dc5_u32, |h, &b| {
+            (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+        });
     (hash % 64) as usize
 }

@@ -1,19 +1,30 @@
 //! The node: it composes the cores of connections, interest, replicated groups and storage into workers, one turn at a
 //! time. It knows no socket, thread, clock or file: those are the shell's (`tidelock-server`) or the simulator's.
 
+mod api;
 pub mod cell;
 pub mod cell_codec;
 mod cluster;
+mod consumers;
 mod deliver_batch;
+mod directory;
 mod forward;
+mod groups;
 mod interest;
 mod route;
 mod shared;
+mod sources;
+mod system;
 mod worker;
 
 pub use cell::{Cell, LaneKind};
 pub use cluster::{LinkStats, LinkView, PeerEvent, PeerTable, PeerView};
 pub use deliver_batch::DeliverBatch;
+pub use directory::{Directory, StreamRoute};
+pub use groups::{MetaNotice, ReplicaView};
 pub use interest::ConnKey;
 pub use shared::{Account, Addresses, NodeShared, ServerIdentity, Totals};
+pub use system::{
+    NeedsCell, PartCell, PastTraffic, ProcessProbe, ProcessStats, Resources, SystemCell, SystemShared,
+};
 pub use worker::{Answer, HangUp, IoJob, IoOwner, Listener, Output, Query, QueryId, Worker};

@@ -113,7 +113,10 @@ impl Route {
 
     /// Leaves nothing but the members of one queue group, over all patterns together.
     pub fn keep_queue(&mut self, name: &[u8]) {
-        let mut kept = QueueRoute { name: name.into(), ..QueueRoute::default() };
+        let mut kept = QueueRoute {
+            name: name.into(),
+            ..QueueRoute::default()
+        };
         for queue in self.queues.drain(..).filter(|queue| *queue.name == *name) {
             kept.weight += queue.weight;
             kept.members.extend(queue.members);
@@ -127,7 +130,12 @@ impl Route {
             Target::Client(client) => self.add_client(client, me, first_queue),
             Target::Node(node) => match &node.queue {
                 None => push_once(&mut self.nodes, node.node),
-                Some(name) => self.member(name, first_queue, Member::Node(node.node, node.weight), node.weight),
+                Some(name) => self.member(
+                    name,
+                    first_queue,
+                    Member::Node(node.node, node.weight),
+                    node.weight,
+                ),
             },
             Target::Stream(stream) => push_once(&mut self.streams, stream.group),
             Target::Service(service) => push_once(&mut self.services, *service),
@@ -135,7 +143,10 @@ impl Route {
     }
 
     fn add_client(&mut self, client: &ClientTarget, me: WorkerId, first_queue: usize) {
-        let local = Local { conn: client.conn, slot: client.slot };
+        let local = Local {
+            conn: client.conn,
+            slot: client.slot,
+        };
         match &client.queue {
             None if client.worker == me => self.local.push(local),
             None => push_once(&mut self.workers, client.worker),
@@ -145,14 +156,27 @@ impl Route {
     }
 
     fn member(&mut self, name: &Arc<[u8]>, first_queue: usize, member: Member, weight: u32) {
-        let own_weight = if matches!(member, Member::Node(..)) { 0 } else { weight };
-        let group = self.queues.iter_mut().skip(first_queue).find(|group| group.name == *name);
+        let own_weight = if matches!(member, Member::Node(..)) {
+            0
+        } else {
+            weight
+        };
+        let group = self
+            .queues
+            .iter_mut()
+            .skip(first_queue)
+            .find(|group| group.name == *name);
         if let Some(group) = group {
             group.members.push(member);
             group.weight += weight;
             group.own_weight += own_weight;
         } else {
-            self.queues.push(QueueRoute { name: Arc::clone(name), members: vec![member], weight, own_weight });
+            self.queues.push(QueueRoute {
+                name: Arc::clone(name),
+                members: vec![member],
+                weight,
+                own_weight,
+            });
         }
     }
 }
@@ -248,7 +272,17 @@ impl Routes {
     /// No routes yet.
     #[must_use]
     pub fn new(me: WorkerId) -> Self {
-        Self { me, slab: Vec::new(), by_subject: HashMap::default(), epoch: 0 }
+        Self {
+            me,
+            slab: Vec::new(),
+            by_subject: HashMap::default(),
+            epoch: 0,
+        }
+    }
+
+    /// Number of routes that are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
     }
 
     /// A number that changes when all ids handed out before became void.
@@ -290,7 +324,10 @@ impl Routes {
     /// Takes a route out, so that it can be read while other state changes; [`Routes::put`] gives it back.
     #[must_use]
     pub fn take(&mut self, id: RouteId) -> Route {
-        self.slab.get_mut(id.0 as usize).map(std::mem::take).unwrap_or_default()
+        self.slab
+            .get_mut(id.0 as usize)
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Gives back what [`Routes::take`] handed out. Routes that were emptied meanwhile are dropped.

@@ -3,7 +3,9 @@
 //! Everything here is immutable after start, or an atomic that is written once a turn.
 
 use crate::cluster::PeerTable;
+use crate::directory::Directory;
 use crate::interest::Interest;
+use crate::system::{PastTraffic, SystemShared};
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,6 +47,12 @@ pub struct Account {
     pub interest: Interest,
     /// Open client connections.
     pub connections: AtomicU64,
+    /// Subscriptions of clients.
+    pub subscriptions: AtomicU64,
+    /// Subscriptions of clients that there ever were.
+    pub subscriptions_ever: AtomicU64,
+    /// Traffic of connections that are gone.
+    pub past: PastTraffic,
 }
 
 /// Addresses as they came out after binding, for INFO and monitoring.
@@ -68,17 +76,9 @@ pub struct Addresses {
     pub http_port: u16,
 }
 
-/// Counters over all workers; each worker adds its turn's sums.
+/// Counters over all workers. Messages and bytes are counted by connections and accounts.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Messages from clients.
-    pub in_msgs: AtomicU64,
-    /// Their bytes, headers and payloads.
-    pub in_bytes: AtomicU64,
-    /// Messages to clients.
-    pub out_msgs: AtomicU64,
-    /// Their bytes.
-    pub out_bytes: AtomicU64,
     /// Clients cut as slow consumers.
     pub slow_consumers: AtomicU64,
     /// Links to other nodes cut as slow consumers.
@@ -119,11 +119,15 @@ pub struct NodeShared {
     pub peer_client_urls: ArcSwap<Vec<Arc<str>>>,
     /// The other nodes of the cluster that there are links with.
     pub peers: ArcSwap<PeerTable>,
+    /// Where streams are.
+    pub directory: ArcSwap<Directory>,
     cluster_name: ArcSwap<Option<Arc<str>>>,
     /// Counters.
     pub totals: Totals,
     /// Set when lame duck mode begins.
     pub lame_duck: AtomicBool,
+    /// Monitoring, and how the node ends.
+    pub system: SystemShared,
 }
 
 impl NodeShared {
@@ -142,16 +146,32 @@ impl NodeShared {
                 jetstream: account.jetstream.clone().filter(|_| server_jetstream),
                 interest: Interest::default(),
                 connections: AtomicU64::new(0),
+                subscriptions: AtomicU64::new(0),
+                subscriptions_ever: AtomicU64::new(0),
+                past: PastTraffic::default(),
             })
             .collect();
         let accounts_by_name = accounts.iter().map(|a| (Arc::clone(&a.name), a.id)).collect();
-        let cluster_name =
-            options.cluster.as_ref().map(|_| options.cluster_name.as_deref().unwrap_or(&identity.server_id).into());
-        let nothing =
-            Credentials { user: "", pass: "", token: "", other: false, connection: ConnectionType::Standard };
+        let cluster_name = options.cluster.as_ref().map(|_| {
+            options
+                .cluster_name
+                .as_deref()
+                .unwrap_or(&identity.server_id)
+                .into()
+        });
+        let nothing = Credentials {
+            user: "",
+            pass: "",
+            token: "",
+            other: false,
+            connection: ConnectionType::Standard,
+        };
         let anonymous_allowed = matches!(options.users.authenticate(&nothing), Verdict::Accepted(_));
-        let totals = Totals { next_cid: AtomicU64::new(4), ..Totals::default() };
-        Self {
+        let totals = Totals {
+            next_cid: AtomicU64::new(4),
+            ..Totals::default()
+        };
+        let shared = Self {
             identity,
             options,
             accounts,
@@ -161,10 +181,14 @@ impl NodeShared {
             addresses: ArcSwap::from_pointee(Addresses::default()),
             peer_client_urls: ArcSwap::from_pointee(Vec::new()),
             peers: ArcSwap::from_pointee(PeerTable::default()),
+            directory: ArcSwap::from_pointee(Directory::default()),
             cluster_name: ArcSwap::from_pointee(cluster_name),
             totals,
             lame_duck: AtomicBool::new(false),
-        }
+            system: SystemShared::default(),
+        };
+        crate::system::register(&shared);
+        shared
     }
 
     /// Name of the cluster, if there is one. A name that was made up gives way to one that was configured.
@@ -195,6 +219,19 @@ impl NodeShared {
     #[must_use]
     pub fn system_account(&self) -> Option<&Account> {
         self.accounts.iter().find(|account| account.system)
+    }
+
+    /// A client subscribed, or gave it up.
+    pub(crate) fn count_subscription(&self, account: AccountId, added: bool) {
+        let Some(account) = self.account(account) else { return };
+        if added {
+            self.totals.subscriptions.fetch_add(1, Ordering::Relaxed);
+            account.subscriptions.fetch_add(1, Ordering::Relaxed);
+            account.subscriptions_ever.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.totals.subscriptions.fetch_sub(1, Ordering::Relaxed);
+            account.subscriptions.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// The next connection number; the first one is 5, as on nats-server, where internal clients take the others.

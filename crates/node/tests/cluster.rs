@@ -1,6 +1,10 @@
 //! Nodes that are linked to a cluster: see `net` for the network that they are on.
 
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test that is wrong about its own network may panic")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that is wrong about its own network may panic"
+)]
 
 mod net;
 
@@ -14,7 +18,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A configuration with these routes and more.
 fn config(name: &str, routes: &[usize], more: &str) -> String {
-    let routes: Vec<String> = routes.iter().map(|n| format!("\"nats-route://{}\"", route(*n))).collect();
+    let routes: Vec<String> = routes
+        .iter()
+        .map(|n| format!("\"nats-route://{}\"", route(*n)))
+        .collect();
     format!(
         "server_name: {name}\nport: 4222\nping_interval: 60\ncluster {{ name: c, listen: \"10.0.0.9:6222\", \
          ping_interval: 2, routes: [{}]\n{more} }}\n",
@@ -36,12 +43,19 @@ fn cluster(workers: &[u16]) -> Net {
 
 fn peers_up(net: &Net, node: usize) -> Vec<u64> {
     let table = net.nodes[node].shared.peers.load();
-    table.peers.iter().filter(|peer| peer.up).map(|peer| peer.facts.node.0).collect()
+    table
+        .peers
+        .iter()
+        .filter(|peer| peer.up)
+        .map(|peer| peer.facts.node.0)
+        .collect()
 }
 
 fn assert_mesh(net: &Net) {
     for (n, node) in net.nodes.iter().enumerate() {
-        let others: Vec<u64> = (1..=net.nodes.len() as u64).filter(|id| *id != n as u64 + 1).collect();
+        let others: Vec<u64> = (1..=net.nodes.len() as u64)
+            .filter(|id| *id != n as u64 + 1)
+            .collect();
         assert_eq!(peers_up(net, n), others, "peers of node {n}");
         for peer in &node.shared.peers.load().peers {
             let lanes = |dialled| peer.links.iter().filter(|link| link.dialled == dialled).count();
@@ -54,14 +68,20 @@ fn assert_mesh(net: &Net) {
 fn crossed(net: &Net, from: usize, to: usize) -> u64 {
     let table = net.nodes[from].shared.peers.load();
     let peer = table.get(NodeId(to as u64 + 1)).expect("a peer");
-    let link = peer.links.iter().find(|link| link.dialled && link.lane == LaneKind::Client).expect("a client lane");
+    let link = peer
+        .links
+        .iter()
+        .find(|link| link.dialled && link.lane == LaneKind::Client)
+        .expect("a client lane");
     link.stats.messages.load(Ordering::Relaxed)
 }
 
 /// What a client has received, but for what the server says of itself.
 fn messages(net: &mut Net, client: Client) -> String {
     let heard = net.hear(client);
-    let kept = heard.split_inclusive("\r\n").filter(|line| !line.starts_with("INFO ") && *line != "PING\r\n");
+    let kept = heard
+        .split_inclusive("\r\n")
+        .filter(|line| !line.starts_with("INFO ") && *line != "PING\r\n");
     kept.collect()
 }
 
@@ -74,7 +94,10 @@ fn messages_and_replies_go_to_where_interest_is() {
     let mut net = cluster(&[2, 2]);
     let (alice, bob) = (net.client(0, 1), net.client(1, 1));
     net.tell(bob, "SUB greet.* 1\r\n");
-    net.tell(alice, "SUB inbox.1 9\r\nPUB greet.joe inbox.1 5\r\nhello\r\nHPUB greet.h 12 14\r\nNATS/1.0\r\n\r\nhi\r\n");
+    net.tell(
+        alice,
+        "SUB inbox.1 9\r\nPUB greet.joe inbox.1 5\r\nhello\r\nHPUB greet.h 12 14\r\nNATS/1.0\r\n\r\nhi\r\n",
+    );
     assert_eq!(
         net.hear(bob),
         "MSG greet.joe 1 inbox.1 5\r\nhello\r\nHMSG greet.h 1 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"
@@ -91,7 +114,10 @@ fn messages_and_replies_go_to_where_interest_is() {
 fn a_mesh_grows_from_one_seed_and_names_of_clusters_without_one_agree() {
     let mut net = Net::new();
     let named = |n: usize| config(&format!("n{n}"), &[0], "").replace("name: c,", "");
-    net.add(1, &named(0).replace(&format!("\"nats-route://{}\"", route(0)), ""));
+    net.add(
+        1,
+        &named(0).replace(&format!("\"nats-route://{}\"", route(0)), ""),
+    );
     net.add(2, &named(1));
     net.add(1, &config("n2", &[0], ""));
     net.add(1, &named(3));
@@ -108,12 +134,17 @@ fn a_message_crosses_a_link_once() {
     let alice = net.client(0, 0);
     let receivers: Vec<Client> = (0..2).map(|worker| net.client(1, worker)).collect();
     for receiver in &receivers {
-        net.tell(*receiver, "SUB a.* 1\r\nSUB a.b 2\r\nSUB a.b q 3\r\nSUB a.> r 4\r\n");
+        net.tell(
+            *receiver,
+            "SUB a.* 1\r\nSUB a.b 2\r\nSUB a.b q 3\r\nSUB a.> r 4\r\n",
+        );
     }
     net.tell(alice, "PUB a.b 1\r\nx\r\n");
     assert_eq!((crossed(&net, 0, 1), crossed(&net, 0, 2)), (1, 0));
     let all: String = receivers.iter().map(|receiver| net.hear(*receiver)).collect();
-    let by_sid: Vec<usize> = (1..=4).map(|sid| count(&all, &format!("MSG a.b {sid} 1\r\n"))).collect();
+    let by_sid: Vec<usize> = (1..=4)
+        .map(|sid| count(&all, &format!("MSG a.b {sid} 1\r\n")))
+        .collect();
     assert_eq!(by_sid, [2, 2, 1, 1]);
 }
 
@@ -128,13 +159,19 @@ fn queue_groups_pick_one_member_in_the_cluster_and_all_alike() {
     }
     let jobs = "PUB work 0\r\n\r\n".repeat(4_000);
     net.tell(publisher, &jobs);
-    let got: Vec<usize> = members.iter().map(|member| count(&net.hear(*member), "MSG work 1 0\r\n")).collect();
+    let got: Vec<usize> = members
+        .iter()
+        .map(|member| count(&net.hear(*member), "MSG work 1 0\r\n"))
+        .collect();
     assert_eq!(got.iter().sum::<usize>(), 4_000);
     assert!(got.iter().all(|n| (850..1_150).contains(n)), "{got:?}");
     net.tell(members[0], "UNSUB 1\r\n");
     net.tell(members[1], "UNSUB 1\r\n");
     net.tell(publisher, &jobs);
-    let got: Vec<usize> = members.iter().map(|member| count(&net.hear(*member), "MSG work 1 0\r\n")).collect();
+    let got: Vec<usize> = members
+        .iter()
+        .map(|member| count(&net.hear(*member), "MSG work 1 0\r\n"))
+        .collect();
     assert_eq!((got[0], got[1], got[2] + got[3]), (0, 0, 4_000));
 }
 
@@ -152,7 +189,10 @@ fn a_lost_connection_takes_interest_away_and_a_new_one_brings_it_as_it_is_then()
     net.run(SECOND * 3);
     assert_mesh(&net);
     net.tell(alice, "PUB old r 0\r\n\r\nPUB stays 0\r\n\r\nPUB new 0\r\n\r\n");
-    assert_eq!(messages(&mut net, bob), "MSG stays 2 0\r\n\r\nMSG new 3 0\r\n\r\n");
+    assert_eq!(
+        messages(&mut net, bob),
+        "MSG stays 2 0\r\n\r\nMSG new 3 0\r\n\r\n"
+    );
     assert!(net.hear(alice).contains("503"), "nobody wants what was given up");
 }
 
@@ -179,12 +219,28 @@ fn strangers_are_refused() {
     net.add(1, &config("n0", &[], auth));
     net.add(1, &config("good", &[0], auth));
     net.add(1, &config("other", &[0], auth).replace("name: c,", "name: d,"));
-    net.add(1, &config("wrong", &[0], "authorization { user: u, password: guess }"));
+    net.add(
+        1,
+        &config("wrong", &[0], "authorization { user: u, password: guess }"),
+    );
     net.add(1, &config("n0", &[0], auth));
-    net.add(1, &config("url", &[], "").replace("routes: []", &format!("routes: [\"nats-route://u:secret@{}\"]", route(0))));
+    net.add(
+        1,
+        &config("url", &[], "").replace(
+            "routes: []",
+            &format!("routes: [\"nats-route://u:secret@{}\"]", route(0)),
+        ),
+    );
     net.run(SECOND * 4);
-    assert_eq!(peers_up(&net, 0), [2, 6], "its like, and who brings the password in the URL");
-    assert_eq!((peers_up(&net, 2), peers_up(&net, 3), peers_up(&net, 4)), (vec![], vec![], vec![]));
+    assert_eq!(
+        peers_up(&net, 0),
+        [2, 6],
+        "its like, and who brings the password in the URL"
+    );
+    assert_eq!(
+        (peers_up(&net, 2), peers_up(&net, 3), peers_up(&net, 4)),
+        (vec![], vec![], vec![])
+    );
 
     let lost = net.open(0, 0, Listener::Route);
     net.say(lost, "CONNECT {\"lang\":\"go\"}\r\nPING\r\n");
@@ -211,9 +267,16 @@ fn a_network_that_is_cut_one_way_works_the_other_way_until_it_is_noticed_and_hea
     net.cut(0, 1);
     net.tell(alice, "PUB to.bob 0\r\n\r\n");
     net.tell(bob, "PUB to.alice 0\r\n\r\n");
-    assert_eq!((net.hear(alice).as_str(), net.hear(bob).as_str()), ("MSG to.alice 1 0\r\n\r\n", ""));
+    assert_eq!(
+        (net.hear(alice).as_str(), net.hear(bob).as_str()),
+        ("MSG to.alice 1 0\r\n\r\n", "")
+    );
     net.run(SECOND * 12);
-    assert_eq!((peers_up(&net, 0), peers_up(&net, 1)), (vec![], vec![]), "pings tell");
+    assert_eq!(
+        (peers_up(&net, 0), peers_up(&net, 1)),
+        (vec![], vec![]),
+        "pings tell"
+    );
     net.heal();
     net.run(SECOND * 4);
     assert_mesh(&net);
@@ -248,7 +311,10 @@ fn clients_are_told_where_else_to_connect() {
     net.run(SECOND * 3);
     let told = net.hear(alice);
     assert_eq!(count(&told, "INFO "), 1, "{told}");
-    assert!(told.contains(r#""connect_urls":["10.0.0.1:4222","10.0.0.2:4222"]"#), "{told}");
+    assert!(
+        told.contains(r#""connect_urls":["10.0.0.1:4222","10.0.0.2:4222"]"#),
+        "{told}"
+    );
     net.kill(1);
     net.run(SECOND);
     let told = net.hear(alice);
@@ -261,7 +327,10 @@ fn large_messages_arrive_whole_in_order_with_small_ones() {
     let (alice, bob) = (net.client(0, 0), net.client(1, 0));
     net.tell(bob, "SUB a 1\r\n");
     let mut expected = String::new();
-    for (n, len) in [3, 20_000, 0, 200_000, 70_000, 1, 900_000].into_iter().enumerate() {
+    for (n, len) in [3, 20_000, 0, 200_000, 70_000, 1, 900_000]
+        .into_iter()
+        .enumerate()
+    {
         let payload = "abcdefg".chars().cycle().skip(n).take(len).collect::<String>();
         net.say(alice, format!("PUB a {len}\r\n{payload}\r\n"));
         expected.push_str(&format!("MSG a 1 {len}\r\n{payload}\r\n"));
@@ -287,7 +356,11 @@ fn publishers_to_a_node_that_is_behind_are_paused_and_nothing_is_lost() {
         net.tell(alice, &message.repeat(500));
     }
     let paused = net.nodes[0].shared.totals.stalled_clients.load(Ordering::Relaxed);
-    assert!(paused > 0 && crossed(&net, 0, 1) < 8_000, "{} have crossed", crossed(&net, 0, 1));
+    assert!(
+        paused > 0 && crossed(&net, 0, 1) < 8_000,
+        "{} have crossed",
+        crossed(&net, 0, 1)
+    );
     net.stall(0, 1, false);
     let mut got = 0;
     for _ in 0..100 {

@@ -93,7 +93,7 @@ impl Core {
     }
 
     /// A consumer as answers show it; lists leave out what the server adds to its metadata.
-    pub(super) fn consumer_shown(&self, group: GroupId, name: &str, dynamic: bool) -> Option<ConsumerInfo> {
+    pub(crate) fn consumer_shown(&self, group: GroupId, name: &str, dynamic: bool) -> Option<ConsumerInfo> {
         let stream = self.stream(group)?;
         let consumer = stream.consumer(name)?;
         let state = consumer.state();

@@ -69,7 +69,7 @@ impl Core {
     }
 
     /// A stream as lists show it: as configured, without the domain. The state is that of the local replica.
-    fn describe(&self, group: GroupId) -> Option<StreamInfo> {
+    pub(crate) fn describe(&self, group: GroupId) -> Option<StreamInfo> {
         let stream = self.stream(group)?;
         let config = stream.config().to_api();
         let origin = |source: &StreamSource| self.source_info(group, source);

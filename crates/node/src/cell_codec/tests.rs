@@ -13,7 +13,10 @@ fn texts() -> impl Strategy<Value = Vec<Arc<str>>> {
 }
 
 fn sender() -> impl Strategy<Value = WindowKey> {
-    (any::<u128>(), any::<u16>()).prop_map(|(boot, worker)| WindowKey { boot: BootId(boot), worker: WorkerId(worker) })
+    (any::<u128>(), any::<u16>()).prop_map(|(boot, worker)| WindowKey {
+        boot: BootId(boot),
+        worker: WorkerId(worker),
+    })
 }
 
 fn outcome() -> impl Strategy<Value = PubOutcome> {
@@ -37,20 +40,57 @@ fn outcome() -> impl Strategy<Value = PubOutcome> {
 }
 
 fn stream_cells() -> impl Strategy<Value = Cell> {
-    let forward = (any::<u64>(), sender(), any::<u64>(), any::<u32>(), any::<u64>(), bytes());
+    let forward = (
+        any::<u64>(),
+        sender(),
+        any::<u64>(),
+        any::<u32>(),
+        any::<u64>(),
+        bytes(),
+    );
     let forward = forward.prop_map(|(group, sender, first, count, low_water, records)| {
-        Cell::Forward(Forward { group: GroupId(group), sender, first, count, low_water, records })
+        Cell::Forward(Forward {
+            group: GroupId(group),
+            sender,
+            first,
+            count,
+            low_water,
+            records,
+        })
     });
-    let outcomes = (any::<u64>(), sender(), any::<u64>(), prop::collection::vec(outcome(), 0..12));
+    let outcomes = (
+        any::<u64>(),
+        sender(),
+        any::<u64>(),
+        prop::collection::vec(outcome(), 0..12),
+    );
     let outcomes = outcomes.prop_map(|(group, sender, first, list)| {
-        Cell::Outcomes(Outcomes { group: GroupId(group), sender, first, list })
+        Cell::Outcomes(Outcomes {
+            group: GroupId(group),
+            sender,
+            first,
+            list,
+        })
     });
-    let not_leader = (any::<u64>(), sender(), prop::option::of(any::<u64>().prop_map(NodeId)));
-    let not_leader =
-        not_leader.prop_map(|(group, sender, hint)| Cell::NotLeader { group: GroupId(group), sender, hint });
+    let not_leader = (
+        any::<u64>(),
+        sender(),
+        prop::option::of(any::<u64>().prop_map(NodeId)),
+    );
+    let not_leader = not_leader.prop_map(|(group, sender, hint)| Cell::NotLeader {
+        group: GroupId(group),
+        sender,
+        hint,
+    });
     let raft = (any::<u64>(), any::<u64>(), any::<u64>(), bytes()).prop_map(|(group, from, to, part)| {
         let (group, from, to) = (GroupId(group), ReplicaId(from), ReplicaId(to));
-        Cell::Raft(RaftFrame { group, from, to, lane: LaneKind::Log, parts: vec![part] })
+        Cell::Raft(RaftFrame {
+            group,
+            from,
+            to,
+            lane: LaneKind::Log,
+            parts: vec![part],
+        })
     });
     prop_oneof![forward, outcomes, not_leader, raft]
 }
@@ -58,27 +98,68 @@ fn stream_cells() -> impl Strategy<Value = Cell> {
 fn request_cells() -> impl Strategy<Value = Cell> {
     let id = || (sender(), any::<u64>()).prop_map(|(sender, number)| RequestId { sender, number });
     let parts = prop::array::uniform5(bytes());
-    let request = (id(), any::<u64>(), prop::option::of(any::<u64>()), any::<u32>(), parts).prop_map(
-        |(id, node, group, account, [subject, reply, header, payload, client])| {
-            let (node, group, account) = (NodeId(node), group.map(GroupId), AccountId(account));
-            Cell::Request(Box::new(Request { id, node, group, account, subject, reply, header, payload, client }))
-        },
+    let request = (
+        id(),
+        any::<u64>(),
+        prop::option::of(any::<u64>()),
+        any::<u32>(),
+        parts,
     )
-    .boxed();
-    let reply = (id(), bytes(), bytes(), any::<bool>(), any::<u64>()).prop_map(|(id, header, payload, last, meta)| {
-        Cell::Reply(Box::new(Reply { id, header, payload, last, after_meta: LogIndex(meta) }))
-    });
+        .prop_map(
+            |(id, node, group, account, [subject, reply, header, payload, client])| {
+                let (node, group, account) = (NodeId(node), group.map(GroupId), AccountId(account));
+                Cell::Request(Box::new(Request {
+                    id,
+                    node,
+                    group,
+                    account,
+                    subject,
+                    reply,
+                    header,
+                    payload,
+                    client,
+                }))
+            },
+        )
+        .boxed();
+    let reply = (id(), bytes(), bytes(), any::<bool>(), any::<u64>()).prop_map(
+        |(id, header, payload, last, meta)| {
+            Cell::Reply(Box::new(Reply {
+                id,
+                header,
+                payload,
+                last,
+                after_meta: LogIndex(meta),
+            }))
+        },
+    );
     let end = prop_oneof![
         Just(PullEnd::Served),
         Just(PullEnd::LeaderLeft),
         prop::option::of(any::<u64>().prop_map(NodeId)).prop_map(PullEnd::NotTaken),
     ];
-    let ended = (any::<u64>(), sender(), end, prop::collection::vec(any::<u64>(), 0..6));
+    let ended = (
+        any::<u64>(),
+        sender(),
+        end,
+        prop::collection::vec(any::<u64>(), 0..6),
+    );
     let ended = ended.prop_map(|(group, sender, end, numbers)| {
-        Cell::PullsEnded(PullsEnded { group: GroupId(group), sender, end, numbers })
+        Cell::PullsEnded(PullsEnded {
+            group: GroupId(group),
+            sender,
+            end,
+            numbers,
+        })
     });
     let acks = (any::<u64>(), any::<u8>(), bytes());
-    let acks = acks.prop_map(|(group, hops, items)| Cell::Acks(Acks { group: GroupId(group), hops, items }));
+    let acks = acks.prop_map(|(group, hops, items)| {
+        Cell::Acks(Acks {
+            group: GroupId(group),
+            hops,
+            items,
+        })
+    });
     let pull = request.clone().prop_map(|cell| match cell {
         Cell::Request(request) => Cell::Pull(request),
         other => other,
@@ -88,17 +169,31 @@ fn request_cells() -> impl Strategy<Value = Cell> {
 
 fn node_cells() -> impl Strategy<Value = Cell> {
     let queue = prop::option::of(bytes().prop_map(|q| Arc::from(&q[..])));
-    let entry = ("[a-c]", bytes(), queue, any::<u32>()).prop_map(|(account, filter, queue, weight)| InterestEntry {
-        account: account.into(),
-        filter: filter[..].into(),
-        queue,
-        weight,
-    });
+    let entry =
+        ("[a-c]", bytes(), queue, any::<u32>()).prop_map(|(account, filter, queue, weight)| InterestEntry {
+            account: account.into(),
+            filter: filter[..].into(),
+            queue,
+            weight,
+        });
     let interest = (any::<bool>(), prop::collection::vec(entry, 0..6))
         .prop_map(|(reset, entries)| Cell::Interest(InterestUpdate { reset, entries }));
-    let numbers = (any::<u64>(), any::<u128>(), any::<u16>(), any::<u64>(), any::<u64>(), any::<(bool, bool)>());
+    let numbers = (
+        any::<u64>(),
+        any::<u128>(),
+        any::<u16>(),
+        any::<u64>(),
+        any::<u64>(),
+        any::<(bool, bool)>(),
+    );
     let facts = (numbers, "[a-z]{0,9}", texts(), texts(), texts()).prop_map(
-        |((node, boot, workers, file_free, memory_free, (jetstream, leaving)), name, client_urls, tags, accounts)| {
+        |(
+            (node, boot, workers, file_free, memory_free, (jetstream, leaving)),
+            name,
+            client_urls,
+            tags,
+            accounts,
+        )| {
             Cell::NodeFacts(Box::new(NodeFacts {
                 node: NodeId(node),
                 boot: BootId(boot),
@@ -126,9 +221,23 @@ fn deliver_cells() -> impl Strategy<Value = Cell> {
             let large = large.then(|| Bytes::from(vec![u8::from(plain); COPY_BYTES_MAX + 1 + payload.len()]));
             let payload = large.as_ref().unwrap_or(&payload);
             let (subject, reply) = (&b"a.b"[..], &b"r"[..]);
-            let message =
-                Message { subject, target: subject, reply, header: b"", payload, shared: large.as_ref() };
-            batch.push(AccountId(3), &message, &Receivers { plain, picks: &[], queues: &[b"q"] });
+            let message = Message {
+                subject,
+                target: subject,
+                reply,
+                header: b"",
+                payload,
+                shared: large.as_ref(),
+            };
+            batch.push(
+                AccountId(3),
+                &message,
+                &Receivers {
+                    plain,
+                    picks: &[],
+                    queues: &[b"q"],
+                },
+            );
         }
         Cell::Deliver(batch)
     })
@@ -169,15 +278,28 @@ proptest! {
 
 #[test]
 fn runs_of_stored_messages_are_one_item_and_bounded() {
-    let sender = WindowKey { boot: BootId(1), worker: WorkerId(0) };
-    let list = (5..1005).map(|seq| PubOutcome::Stored { seq: StreamSeq(seq) }).collect();
-    let (kind, short) = body(&Cell::Outcomes(Outcomes { group: GroupId(2), sender, first: 9, list }));
+    let sender = WindowKey {
+        boot: BootId(1),
+        worker: WorkerId(0),
+    };
+    let list = (5..1005)
+        .map(|seq| PubOutcome::Stored { seq: StreamSeq(seq) })
+        .collect();
+    let (kind, short) = body(&Cell::Outcomes(Outcomes {
+        group: GroupId(2),
+        sender,
+        first: 9,
+        list,
+    }));
     assert_eq!(short.len(), 8 + 18 + 8 + 13);
     assert!(decode(kind, LaneKind::Client, short.clone()).is_ok());
     let mut long = short.to_vec();
     long.truncate(long.len() - 4);
     long.extend_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(decode(kind, LaneKind::Client, Bytes::from(long)).err(), Some(Malformed("run of outcomes")));
+    assert_eq!(
+        decode(kind, LaneKind::Client, Bytes::from(long)).err(),
+        Some(Malformed("run of outcomes"))
+    );
 }
 
 #[test]

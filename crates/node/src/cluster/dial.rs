@@ -81,10 +81,13 @@ impl Target {
                 Lane::Dialling(_) | Lane::Open(_) => None,
             };
         }
-        let waiting = LaneKind::ALL.iter().zip(self.lanes).filter_map(|(kind, lane)| match lane {
-            Lane::Waiting(at) => Some((at, *kind)),
-            Lane::Dialling(_) | Lane::Open(_) => None,
-        });
+        let waiting = LaneKind::ALL
+            .iter()
+            .zip(self.lanes)
+            .filter_map(|(kind, lane)| match lane {
+                Lane::Waiting(at) => Some((at, *kind)),
+                Lane::Dialling(_) | Lane::Open(_) => None,
+            });
         waiting.min()
     }
 }
@@ -122,7 +125,12 @@ pub(crate) struct Dials {
 
 impl Dials {
     pub(crate) const fn new(pace: Pace) -> Self {
-        Self { targets: Vec::new(), next_id: 0, pace, own: BTreeSet::new() }
+        Self {
+            targets: Vec::new(),
+            next_id: 0,
+            pace,
+            own: BTreeSet::new(),
+        }
     }
 
     /// Adds an address of the configuration.
@@ -135,9 +143,12 @@ impl Dials {
     /// Adds an address that others told, unless it is known; answers whether it is new.
     pub(crate) fn learn(&mut self, address: &Arc<str>, now: Mono) -> bool {
         let learnt = self.targets.iter().filter(|target| !target.configured).count();
-        let known = self.targets.iter().any(|target| target.address == *address) || self.own.contains(address);
+        let known =
+            self.targets.iter().any(|target| target.address == *address) || self.own.contains(address);
         let form = address.len() <= ADDRESS_BYTES_MAX
-            && address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+            && address
+                .rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
         if known || learnt >= LEARNT_MAX || !form {
             return false;
         }
@@ -167,24 +178,34 @@ impl Dials {
 
     /// What to present at a target, if it has credentials of its own.
     pub(crate) fn credentials(&self, id: TargetId) -> Option<&RouteCredentials> {
-        self.targets.iter().find(|target| target.id == id)?.credentials.as_ref()
+        self.targets
+            .iter()
+            .find(|target| target.id == id)?
+            .credentials
+            .as_ref()
     }
 
     /// Whether the configuration names an address of this node.
     pub(crate) fn is_configured(&self, node: NodeId) -> bool {
-        self.targets.iter().any(|target| target.configured && target.node == Some(node))
+        self.targets
+            .iter()
+            .any(|target| target.configured && target.node == Some(node))
     }
 
     /// How many addresses the configuration names, and how many of them have been found to be some node, this one
     /// included.
     pub(crate) fn configured(&self) -> (usize, usize) {
         let all = self.targets.iter().filter(|target| target.configured);
-        all.fold((0, 0), |(all, found), target| (all + 1, found + usize::from(target.node.is_some())))
+        all.fold((0, 0), |(all, found), target| {
+            (all + 1, found + usize::from(target.node.is_some()))
+        })
     }
 
     /// Whether the node is about to be reached or is reached.
     pub(crate) fn has(&self, node: NodeId) -> bool {
-        self.targets.iter().any(|target| target.node == Some(node) && !target.standby)
+        self.targets
+            .iter()
+            .any(|target| target.node == Some(node) && !target.standby)
     }
 
     /// The next connection to open now, if any. The caller opens it and says [`Self::dialling`].
@@ -194,12 +215,19 @@ impl Dials {
             .iter()
             .filter_map(|target| Some((target, target.next()?)))
             .find(|(_, (at, _))| *at <= now)?;
-        Some(Attempt { target: target.id, lane, address: Arc::clone(&target.address) })
+        Some(Attempt {
+            target: target.id,
+            lane,
+            address: Arc::clone(&target.address),
+        })
     }
 
     /// When the next connection is due.
     pub(crate) fn next_due(&self) -> Option<Mono> {
-        self.targets.iter().filter_map(|target| target.next().map(|(at, _)| at)).min()
+        self.targets
+            .iter()
+            .filter_map(|target| target.next().map(|(at, _)| at))
+            .min()
     }
 
     /// An attempt began under this key.
@@ -215,9 +243,18 @@ impl Dials {
 
     /// The other side has said who it is. `false`: the link is of no use, because the node is reached through another
     /// address, or because another node than before answers; it is to be closed in silence.
-    pub(crate) fn welcomed(&mut self, id: TargetId, lane: LaneKind, key: ConnKey, node: NodeId, now: Mono) -> bool {
-        let elsewhere =
-            self.targets.iter().any(|other| other.id != id && other.node == Some(node) && other.is_open());
+    pub(crate) fn welcomed(
+        &mut self,
+        id: TargetId,
+        lane: LaneKind,
+        key: ConnKey,
+        node: NodeId,
+        now: Mono,
+    ) -> bool {
+        let elsewhere = self
+            .targets
+            .iter()
+            .any(|other| other.id != id && other.node == Some(node) && other.is_open());
         let Some(target) = self.get(id) else { return false };
         if lane != LaneKind::Client {
             let same = target.node == Some(node) && target.is_open();
@@ -273,7 +310,11 @@ impl Dials {
             Lane::Dialling(at) if at == key => false,
             Lane::Waiting(_) | Lane::Open(_) | Lane::Dialling(_) => return None,
         };
-        let doublings = if pace.backoff { target.attempts.saturating_sub(1).min(8) } else { 0 };
+        let doublings = if pace.backoff {
+            target.attempts.saturating_sub(1).min(8)
+        } else {
+            0
+        };
         let wait = RETRY.saturating_mul(1 << doublings).min(RETRY_MAX) + jitter;
         let place = target.lane(lane)?;
         *place = Lane::Waiting(now + wait);
@@ -282,7 +323,11 @@ impl Dials {
         }
         let node = target.node;
         let attempts = target.attempts;
-        let every = if target.connected { pace.reports_again } else { pace.reports };
+        let every = if target.connected {
+            pace.reports_again
+        } else {
+            pace.reports
+        };
         let quiet = target.standby;
         let give_up = !target.configured && !was_open && attempts > pace.retries;
         self.targets.retain(|target| target.id != id || !give_up);
@@ -309,7 +354,12 @@ impl Dials {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace { retries: 1, backoff: true, reports: 3, reports_again: 1 };
+    const PACE: Pace = Pace {
+        retries: 1,
+        backoff: true,
+        reports: 3,
+        reports_again: 1,
+    };
     const CALM: Duration = Duration::ZERO;
 
     fn key(index: u32) -> ConnKey {
@@ -341,7 +391,10 @@ mod tests {
         }
         let reports: Vec<_> = log.iter().filter_map(|(report, _)| *report).collect();
         assert_eq!(reports, [1, 3, 6]);
-        assert_eq!(log.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(
+            log.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(),
+            [1, 2, 4, 8, 16, 30, 30, 30]
+        );
     }
 
     #[test]
@@ -351,7 +404,13 @@ mod tests {
         assert!(!dials.learn(&"nonsense".into(), secs(0)) && !dials.learn(&"b:99999".into(), secs(0)));
         for n in 0..2 {
             let attempt = dial(&mut dials, secs(10 * u64::from(n)), n).expect("due");
-            dials.failed(attempt.target, attempt.lane, key(n), secs(10 * u64::from(n)), CALM);
+            dials.failed(
+                attempt.target,
+                attempt.lane,
+                key(n),
+                secs(10 * u64::from(n)),
+                CALM,
+            );
         }
         assert_eq!(dials.next_due(), None);
         assert!(dials.learn(&"b:2".into(), secs(30)));
@@ -367,11 +426,21 @@ mod tests {
         assert!(dials.due(secs(0)).is_none());
         assert!(dials.welcomed(first.target, first.lane, key(1), NodeId(7), secs(0)));
         assert!(!dials.welcomed(second.target, second.lane, key(2), NodeId(7), secs(0)));
-        let lanes: Vec<_> = (3..6).map(|n| dial(&mut dials, secs(0), n).expect("lane").lane).collect();
+        let lanes: Vec<_> = (3..6)
+            .map(|n| dial(&mut dials, secs(0), n).expect("lane").lane)
+            .collect();
         assert_eq!(lanes, [LaneKind::Pulse, LaneKind::Log, LaneKind::Bulk]);
-        assert!(!dials.welcomed(first.target, LaneKind::Bulk, key(5), NodeId(8), secs(0)), "another node answers");
-        assert_eq!(dials.failed(first.target, LaneKind::Client, key(1), secs(5), CALM), None);
-        let due: Vec<_> = (10..12).map(|n| dial(&mut dials, secs(6), n).expect("both again").address).collect();
+        assert!(
+            !dials.welcomed(first.target, LaneKind::Bulk, key(5), NodeId(8), secs(0)),
+            "another node answers"
+        );
+        assert_eq!(
+            dials.failed(first.target, LaneKind::Client, key(1), secs(5), CALM),
+            None
+        );
+        let due: Vec<_> = (10..12)
+            .map(|n| dial(&mut dials, secs(6), n).expect("both again").address)
+            .collect();
         assert_eq!(due.iter().map(|a| &**a).collect::<Vec<_>>(), ["a:1", "alias:1"]);
         assert_eq!(dials.configured(), (2, 2));
     }
@@ -382,7 +451,10 @@ mod tests {
         dials.configure("me:1".into(), None, secs(0));
         let attempt = dial(&mut dials, secs(0), 1).expect("due");
         dials.is_itself(attempt.target, NodeId(1));
-        assert_eq!(dials.failed(attempt.target, attempt.lane, key(1), secs(0), CALM), None);
+        assert_eq!(
+            dials.failed(attempt.target, attempt.lane, key(1), secs(0), CALM),
+            None
+        );
         assert!(dials.next_due().is_none() && !dials.learn(&"me:1".into(), secs(9)));
     }
 }

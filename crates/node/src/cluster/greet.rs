@@ -1,6 +1,6 @@
 //! The handshake of links, from both sides: see [`super::handshake`].
 
-use super::handshake::{ClusterName, Greeting, Hello, PROTOCOL, Refused, RefusalKind};
+use super::handshake::{ClusterName, Greeting, Hello, PROTOCOL, RefusalKind, Refused};
 use super::link::{Link, Side, Stage, Why, kind};
 use super::links::Links;
 use super::peers::Peer;
@@ -29,7 +29,9 @@ impl Links {
                 greeting: self.greeting(),
                 lane: link.lane,
                 user: credentials.map(|c| c.user.clone()).unwrap_or_default(),
-                password: credentials.map(|c| c.password.expose().to_owned()).unwrap_or_default(),
+                password: credentials
+                    .map(|c| c.password.expose().to_owned())
+                    .unwrap_or_default(),
                 ping_ns: u64::try_from(self.timing.ping.as_nanos()).unwrap_or(u64::MAX),
             };
             self.write_taken(&mut link, kind::HELLO, &hello.encode());
@@ -55,7 +57,9 @@ impl Links {
                 Ok(())
             }
             (Side::Dialled(_), Stage::Open, kind::PONG) => {
-                let sent: [u8; 8] = body.try_into().map_err(|_| Why::Protocol("malformed pong".to_owned()))?;
+                let sent: [u8; 8] = body
+                    .try_into()
+                    .map_err(|_| Why::Protocol("malformed pong".to_owned()))?;
                 link.pong(Mono(u64::from_le_bytes(sent)), self.now.mono);
                 Ok(())
             }
@@ -69,7 +73,11 @@ impl Links {
         link.lane = hello.lane;
         if let Err(refused) = self.judge(&hello, link) {
             self.write_taken(link, kind::REFUSED, &refused.encode());
-            return Err(if refused.kind == RefusalKind::Itself { Why::Useless } else { Why::Rejected });
+            return Err(if refused.kind == RefusalKind::Itself {
+                Why::Useless
+            } else {
+                Why::Rejected
+            });
         }
         self.adopt_name(&hello.greeting.cluster);
         let ping = Duration::from_nanos(hello.ping_ns).clamp(PING_MIN, PING_MAX);
@@ -111,11 +119,17 @@ impl Links {
             return refuse(RefusalKind::ClusterId, text);
         }
         if theirs.facts.node == self.me.node {
-            tracing::error!("{label} - Rejecting connection, server {:?} has a copy of this server's store", theirs.facts.name);
+            tracing::error!(
+                "{label} - Rejecting connection, server {:?} has a copy of this server's store",
+                theirs.facts.name
+            );
             return refuse(RefusalKind::Store, "this server has the same store".to_owned());
         }
         if self.is_name_taken(&theirs.facts) {
-            tracing::error!("{label} - Rejecting connection, duplicate server name {:?}", theirs.facts.name);
+            tracing::error!(
+                "{label} - Rejecting connection, duplicate server name {:?}",
+                theirs.facts.name
+            );
             return refuse(RefusalKind::ServerName, "Duplicate Server Name".to_owned());
         }
         Ok(())
@@ -127,7 +141,10 @@ impl Links {
         if ours.dynamic || theirs.dynamic || ours.name == theirs.name {
             return Ok(());
         }
-        Err(format!("cluster name {:?} does not match {:?}", theirs.name, ours.name))
+        Err(format!(
+            "cluster name {:?} does not match {:?}",
+            theirs.name, ours.name
+        ))
     }
 
     /// A name that was made up gives way to a configured one, and to a larger one that was made up too.
@@ -142,7 +159,9 @@ impl Links {
     }
 
     fn credentials_fit(&mut self, hello: &Hello) -> bool {
-        let Some(ours) = &self.options.credentials else { return true };
+        let Some(ours) = &self.options.credentials else {
+            return true;
+        };
         if hello.user != ours.user {
             return false;
         }
@@ -151,7 +170,8 @@ impl Links {
         }
         // All lanes of all peers bring the same password: what was verified once need not cost its time again.
         let known = self.verified.as_ref().map(String::as_bytes);
-        let fits = known.is_some_and(|known| tidelock_auth::constant_time_eq(known, hello.password.as_bytes()))
+        let fits = known
+            .is_some_and(|known| tidelock_auth::constant_time_eq(known, hello.password.as_bytes()))
             || ours.password.verify(hello.password.as_bytes());
         if fits {
             self.verified = Some(hello.password.clone());
@@ -166,22 +186,35 @@ impl Links {
 
     /// A node that was let in has said that it stays: the link counts from now on, in place of an older one.
     fn come_in(&mut self, link: &mut Link) {
-        let Some(greeting) = link.greeting.take() else { return };
+        let Some(greeting) = link.greeting.take() else {
+            return;
+        };
         let node = greeting.facts.node;
         link.open(link.ping, &self.timing, self.now.mono);
         self.meet(link, &greeting);
         let place = usize::from(link.lane.index());
-        let before = self.peers.get(&node).and_then(|peer| peer.from.get(place).copied().flatten());
+        let before = self
+            .peers
+            .get(&node)
+            .and_then(|peer| peer.from.get(place).copied().flatten());
         if let Some(before) = before {
             self.end(before, &Why::Replaced);
             self.meet(link, &greeting);
         }
-        if let Some(slot) = self.peers.get_mut(&node).and_then(|peer| peer.from.get_mut(place)) {
+        if let Some(slot) = self
+            .peers
+            .get_mut(&node)
+            .and_then(|peer| peer.from.get_mut(place))
+        {
             *slot = Some(link.key);
         }
         tracing::info!("{} - Route connection created", link.label);
         self.review(node);
-        let route_url = self.peers.get(&node).map(|peer| Arc::clone(&peer.route_url)).unwrap_or_default();
+        let route_url = self
+            .peers
+            .get(&node)
+            .map(|peer| Arc::clone(&peer.route_url))
+            .unwrap_or_default();
         if !self.dials.has(node) {
             self.learn(&route_url);
         }
@@ -194,21 +227,35 @@ impl Links {
     /// The node that was dialled lets this one in.
     fn welcome(&mut self, link: &mut Link, body: &[u8]) -> Result<(), Why> {
         let greeting = Greeting::decode(body).map_err(|e| Why::Protocol(e.to_string()))?;
-        let Side::Dialled(target) = link.side else { return Ok(()) };
+        let Side::Dialled(target) = link.side else {
+            return Ok(());
+        };
         let node = greeting.facts.node;
         if greeting.protocol != PROTOCOL {
-            return Err(Why::Protocol(format!("protocol version {} is not {PROTOCOL}", greeting.protocol)));
+            return Err(Why::Protocol(format!(
+                "protocol version {} is not {PROTOCOL}",
+                greeting.protocol
+            )));
         }
         if let (Some(ours), Some(theirs)) = (self.cluster_id, greeting.cluster_id)
             && ours != theirs
         {
-            return Err(Why::Refused(format!("cluster id {:032x} does not match {:032x}", theirs.0, ours.0)));
+            return Err(Why::Refused(format!(
+                "cluster id {:032x} does not match {:032x}",
+                theirs.0, ours.0
+            )));
         }
         self.same_cluster(&greeting).map_err(Why::Refused)?;
         if self.is_name_taken(&greeting.facts) {
-            return Err(Why::Refused(format!("duplicate server name {:?}", greeting.facts.name)));
+            return Err(Why::Refused(format!(
+                "duplicate server name {:?}",
+                greeting.facts.name
+            )));
         }
-        if !self.dials.welcomed(target, link.lane, link.key, node, self.now.mono) {
+        if !self
+            .dials
+            .welcomed(target, link.lane, link.key, node, self.now.mono)
+        {
             return Err(Why::Useless);
         }
         self.adopt_name(&greeting.cluster);
@@ -217,7 +264,11 @@ impl Links {
         self.write_taken(link, kind::PING, &self.now.mono.0.to_le_bytes());
         self.meet(link, &greeting);
         let place = usize::from(link.lane.index());
-        if let Some(slot) = self.peers.get_mut(&node).and_then(|peer| peer.into.get_mut(place)) {
+        if let Some(slot) = self
+            .peers
+            .get_mut(&node)
+            .and_then(|peer| peer.into.get_mut(place))
+        {
             *slot = Some(link.key);
         }
         tracing::info!("{} - Route connection created", link.label);
@@ -244,8 +295,14 @@ impl Links {
         if let Some(peer) = self.peers.get(&node)
             && peer.facts.boot != greeting.facts.boot
         {
-            let old: Vec<ConnKey> =
-                peer.into.iter().chain(&peer.from).flatten().copied().filter(|key| *key != link.key).collect();
+            let old: Vec<ConnKey> = peer
+                .into
+                .iter()
+                .chain(&peer.from)
+                .flatten()
+                .copied()
+                .filter(|key| *key != link.key)
+                .collect();
             for key in old {
                 self.end(key, &Why::Replaced);
             }
@@ -253,7 +310,9 @@ impl Links {
         let route_url = reachable(&greeting.facts.route_url, link.remote);
         let accounts = accounts_of(&self.shared, &greeting.facts);
         let facts = Arc::new(greeting.facts.clone());
-        self.peers.entry(node).or_insert_with(|| Peer::new(facts, route_url, accounts));
+        self.peers
+            .entry(node)
+            .or_insert_with(|| Peer::new(facts, route_url, accounts));
     }
 
     /// Another node knows this address; dials it unless it leads to a node that is reached already.
@@ -271,7 +330,9 @@ impl Links {
 
 /// An address without a host that others could reach gets the host that the connection shows.
 fn reachable(route_url: &Arc<str>, remote: Option<SocketAddr>) -> Arc<str> {
-    let Some((host, port)) = route_url.rsplit_once(':') else { return Arc::clone(route_url) };
+    let Some((host, port)) = route_url.rsplit_once(':') else {
+        return Arc::clone(route_url);
+    };
     let everywhere = matches!(host, "" | "0.0.0.0" | "[::]" | "::");
     match (remote, port.parse()) {
         (Some(remote), Ok(port)) if everywhere => SocketAddr::new(remote.ip(), port).to_string().into(),

@@ -183,8 +183,15 @@ fn from_wire(wire: Wire) -> Result<Greeting, BadGreeting> {
     };
     Ok(Greeting {
         protocol: wire.protocol,
-        cluster: ClusterName { name: wire.cluster.into(), dynamic: wire.cluster_dynamic },
-        cluster_id: wire.cluster_id.map(|id| hex(&id, "cluster_id")).transpose()?.map(ClusterId),
+        cluster: ClusterName {
+            name: wire.cluster.into(),
+            dynamic: wire.cluster_dynamic,
+        },
+        cluster_id: wire
+            .cluster_id
+            .map(|id| hex(&id, "cluster_id"))
+            .transpose()?
+            .map(ClusterId),
         facts,
         routes: shared(wire.routes),
     })
@@ -213,10 +220,19 @@ impl Hello {
     /// From JSON.
     pub(crate) fn decode(body: &[u8]) -> Result<Self, BadGreeting> {
         let mut wire: Wire = parse(body)?;
-        let lane = wire.lane.and_then(LaneKind::from_index).ok_or_else(|| BadGreeting("lane".to_owned()))?;
+        let lane = wire
+            .lane
+            .and_then(LaneKind::from_index)
+            .ok_or_else(|| BadGreeting("lane".to_owned()))?;
         let (user, password) = (std::mem::take(&mut wire.user), std::mem::take(&mut wire.password));
         let ping_ns = wire.ping_ns;
-        Ok(Self { greeting: from_wire(wire)?, lane, user, password, ping_ns })
+        Ok(Self {
+            greeting: from_wire(wire)?,
+            lane,
+            user,
+            password,
+            ping_ns,
+        })
     }
 }
 
@@ -262,18 +278,32 @@ mod tests {
         };
         let greeting = Greeting {
             protocol: PROTOCOL,
-            cluster: ClusterName { name: "c".into(), dynamic: true },
+            cluster: ClusterName {
+                name: "c".into(),
+                dynamic: true,
+            },
             cluster_id: Some(ClusterId(7)),
             facts,
             routes: vec!["a:1".into()],
         };
         assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting.clone()));
-        let hello =
-            Hello { greeting, lane: LaneKind::Bulk, user: "u".into(), password: "p".into(), ping_ns: 5 };
+        let hello = Hello {
+            greeting,
+            lane: LaneKind::Bulk,
+            user: "u".into(),
+            password: "p".into(),
+            ping_ns: 5,
+        };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello.clone()));
-        let refused = Refused { kind: RefusalKind::ClusterName, text: "no".into() };
+        let refused = Refused {
+            kind: RefusalKind::ClusterName,
+            text: "no".into(),
+        };
         assert_eq!(Refused::decode(&refused.encode()), Ok(refused));
-        assert!(Hello::decode(&hello.greeting.encode()).is_err(), "a hello without lane");
+        assert!(
+            Hello::decode(&hello.greeting.encode()).is_err(),
+            "a hello without lane"
+        );
         assert!(Hello::decode(b"INFO {}").is_err());
     }
 }

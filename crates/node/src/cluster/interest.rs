@@ -32,7 +32,11 @@ impl OwnInterest {
     pub(crate) fn apply(&mut self, delta: InterestDelta) {
         let key = (delta.account, delta.filter, delta.queue);
         let count = self.counts.entry(key.clone()).or_default();
-        count.now = if delta.added { count.now.saturating_add(1) } else { count.now.saturating_sub(1) };
+        count.now = if delta.added {
+            count.now.saturating_add(1)
+        } else {
+            count.now.saturating_sub(1)
+        };
         if !count.touched {
             count.touched = true;
             self.touched.push(key);
@@ -48,9 +52,15 @@ impl OwnInterest {
     pub(crate) fn take_changes(&mut self, names: &[Arc<str>]) -> Vec<InterestEntry> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {
-            let Some(count) = self.counts.get_mut(&key) else { continue };
+            let Some(count) = self.counts.get_mut(&key) else {
+                continue;
+            };
             count.touched = false;
-            let weight = if key.2.is_none() { count.now.min(1) } else { count.now };
+            let weight = if key.2.is_none() {
+                count.now.min(1)
+            } else {
+                count.now
+            };
             let changed = weight != count.told;
             count.told = weight;
             if count.now == 0 {
@@ -66,13 +76,19 @@ impl OwnInterest {
     /// All that peers have been told, in order.
     pub(crate) fn all(&self, names: &[Arc<str>]) -> Vec<InterestEntry> {
         let told = self.counts.iter().filter(|(_, count)| count.told > 0);
-        told.filter_map(|(key, count)| entry(key, count.told, names)).collect()
+        told.filter_map(|(key, count)| entry(key, count.told, names))
+            .collect()
     }
 }
 
 fn entry(key: &Key, weight: u32, names: &[Arc<str>]) -> Option<InterestEntry> {
     let account = names.get(key.0.0 as usize)?;
-    Some(InterestEntry { account: Arc::clone(account), filter: key.1.clone(), queue: key.2.clone(), weight })
+    Some(InterestEntry {
+        account: Arc::clone(account),
+        filter: key.1.clone(),
+        queue: key.2.clone(),
+        weight,
+    })
 }
 
 /// What a peer has told of its interest. It stands in the interest trees only while the peer is up, which is for the
@@ -94,12 +110,21 @@ impl PeerInterest {
         entry: InterestEntry,
         changes: &mut Vec<(AccountId, Change)>,
     ) {
-        let InterestEntry { filter, queue, weight, .. } = entry;
+        let InterestEntry {
+            filter,
+            queue,
+            weight,
+            ..
+        } = entry;
         if !tidelock_subject::is_valid_filter(&filter) {
             return;
         }
         let key = (account, filter, queue);
-        let before = if weight == 0 { self.0.remove(&key) } else { self.0.insert(key.clone(), weight) };
+        let before = if weight == 0 {
+            self.0.remove(&key)
+        } else {
+            self.0.insert(key.clone(), weight)
+        };
         if before == Some(weight) {
             return;
         }
@@ -114,12 +139,16 @@ impl PeerInterest {
 
     /// What takes all of it into the trees.
     pub(crate) fn inserts(&self, node: NodeId) -> impl Iterator<Item = (AccountId, Change)> + '_ {
-        self.0.iter().map(move |(key, weight)| (key.0, Change::Insert(key.1.clone(), target(node, key, *weight))))
+        self.0
+            .iter()
+            .map(move |(key, weight)| (key.0, Change::Insert(key.1.clone(), target(node, key, *weight))))
     }
 
     /// What takes all of it out of the trees.
     pub(crate) fn removes(&self, node: NodeId) -> impl Iterator<Item = (AccountId, Change)> + '_ {
-        self.0.iter().map(move |(key, weight)| (key.0, Change::Remove(key.1.clone(), target(node, key, *weight))))
+        self.0
+            .iter()
+            .map(move |(key, weight)| (key.0, Change::Remove(key.1.clone(), target(node, key, *weight))))
     }
 
     /// Forgets all.
@@ -130,7 +159,11 @@ impl PeerInterest {
 
 fn target(node: NodeId, key: &Key, weight: u32) -> Target {
     let weight = if key.2.is_none() { 1 } else { weight };
-    Target::Node(NodeTarget { node, queue: key.2.clone(), weight })
+    Target::Node(NodeTarget {
+        node,
+        queue: key.2.clone(),
+        weight,
+    })
 }
 
 #[cfg(test)]
@@ -140,7 +173,12 @@ mod tests {
 
     fn delta(filter: &str, queue: Option<&str>, added: bool) -> InterestDelta {
         let queue = queue.map(|q| Arc::from(q.as_bytes()));
-        InterestDelta { account: AccountId(0), filter: filter.as_bytes().into(), queue, added }
+        InterestDelta {
+            account: AccountId(0),
+            filter: filter.as_bytes().into(),
+            queue,
+            added,
+        }
     }
 
     #[test]
@@ -152,7 +190,11 @@ mod tests {
         }
         own.apply(delta("gone", None, true));
         own.apply(delta("gone", None, false));
-        let weights = |list: Vec<InterestEntry>| list.iter().map(|e| (e.queue.is_some(), e.weight)).collect::<Vec<_>>();
+        let weights = |list: Vec<InterestEntry>| {
+            list.iter()
+                .map(|e| (e.queue.is_some(), e.weight))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(weights(own.take_changes(&names)), [(false, 1), (true, 2)]);
         own.apply(delta("a", None, false));
         own.apply(delta("a", Some("q"), false));

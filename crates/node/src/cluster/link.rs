@@ -281,7 +281,9 @@ impl Link {
             (Stage::Connecting, _) => Tick::End(Why::Dial("i/o timeout".to_owned())),
             (Stage::Greeting | Stage::Greeted, _) => Tick::End(Why::AuthTimeout),
             (Stage::Open, Side::Accepted) => Tick::End(Why::Stale),
-            (Stage::Open, Side::Dialled(_)) if self.pings_out >= timing.ping_max.max(1) => Tick::End(Why::Stale),
+            (Stage::Open, Side::Dialled(_)) if self.pings_out >= timing.ping_max.max(1) => {
+                Tick::End(Why::Stale)
+            }
             (Stage::Open, Side::Dialled(_)) => {
                 self.pings_out += 1;
                 self.deadline = now + self.ping;
@@ -299,21 +301,33 @@ impl Link {
 pub(crate) fn plain_text(error: &str) -> String {
     let text = error.split(" (os error").next().unwrap_or(error);
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    chars
+        .next()
+        .map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TIMING: Timing = Timing { auth: Duration::from_secs(2), ping: Duration::from_secs(10), ping_max: 2 };
+    const TIMING: Timing = Timing {
+        auth: Duration::from_secs(2),
+        ping: Duration::from_secs(10),
+        ping_max: 2,
+    };
 
     fn at(secs: u64) -> Now {
-        Now { mono: Mono(secs * 1_000_000_000), ..Now::default() }
+        Now {
+            mono: Mono(secs * 1_000_000_000),
+            ..Now::default()
+        }
     }
 
     fn dialled() -> Link {
-        let key = ConnKey { index: 0, generation: 1 };
+        let key = ConnKey {
+            index: 0,
+            generation: 1,
+        };
         Link::dialled(key, 5, TargetId::NONE, LaneKind::Log, "a:1", at(0))
     }
 
@@ -334,9 +348,15 @@ mod tests {
 
     #[test]
     fn opening_handshake_and_silence_have_their_time() {
-        assert_eq!(dialled().tick(&TIMING, at(2).mono), Tick::End(Why::Dial("i/o timeout".to_owned())));
+        assert_eq!(
+            dialled().tick(&TIMING, at(2).mono),
+            Tick::End(Why::Dial("i/o timeout".to_owned()))
+        );
         let remote = "10.0.0.1:6222".parse().expect("an address");
-        let key = ConnKey { index: 0, generation: 1 };
+        let key = ConnKey {
+            index: 0,
+            generation: 1,
+        };
         let mut link = Link::accepted(key, 6, remote, &TIMING, at(0));
         assert_eq!(link.tick(&TIMING, at(1).mono), Tick::Wait);
         assert_eq!(link.tick(&TIMING, at(2).mono), Tick::End(Why::AuthTimeout));
@@ -348,7 +368,10 @@ mod tests {
 
     #[test]
     fn texts_of_the_system_become_those_of_go() {
-        assert_eq!(plain_text("Connection refused (os error 111)"), "connection refused");
+        assert_eq!(
+            plain_text("Connection refused (os error 111)"),
+            "connection refused"
+        );
         assert_eq!(plain_text("no such host"), "no such host");
     }
 }

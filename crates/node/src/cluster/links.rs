@@ -88,7 +88,11 @@ impl Links {
         };
         let mut dials = Dials::new(pace);
         for route in &options.routes {
-            dials.configure(route.address.to_string().into(), route.credentials.clone(), now.mono);
+            dials.configure(
+                route.address.to_string().into(),
+                route.credentials.clone(),
+                now.mono,
+            );
         }
         let timing = Timing {
             auth: options.auth_timeout,
@@ -146,17 +150,25 @@ impl Links {
 
     /// The link behind a key.
     pub(crate) fn get(&mut self, key: ConnKey) -> Option<&mut Link> {
-        self.table.get_mut(key.index as usize)?.as_deref_mut().filter(|link| link.key == key)
+        self.table
+            .get_mut(key.index as usize)?
+            .as_deref_mut()
+            .filter(|link| link.key == key)
     }
 
     /// Whether the key is that of a link.
     pub(crate) fn has(&self, key: ConnKey) -> bool {
-        self.table.get(key.index as usize).and_then(Option::as_ref).is_some_and(|link| link.key == key)
+        self.table
+            .get(key.index as usize)
+            .and_then(Option::as_ref)
+            .is_some_and(|link| link.key == key)
     }
 
     /// Takes a link out, to work on it; [`Self::put`] gives it back.
     pub(crate) fn take(&mut self, key: ConnKey) -> Option<Box<Link>> {
-        self.table.get_mut(key.index as usize)?.take_if(|link| link.key == key)
+        self.table
+            .get_mut(key.index as usize)?
+            .take_if(|link| link.key == key)
     }
 
     /// Puts a link into its place.
@@ -185,7 +197,14 @@ impl Links {
         tracing::debug!("Trying to connect to route on {}", attempt.address);
         self.recheck = true;
         self.dials.dialling(attempt.target, attempt.lane, key);
-        self.put(Box::new(Link::dialled(key, rid, attempt.target, attempt.lane, &attempt.address, self.now)));
+        self.put(Box::new(Link::dialled(
+            key,
+            rid,
+            attempt.target,
+            attempt.lane,
+            &attempt.address,
+            self.now,
+        )));
     }
 
     /// Another node has opened a connection.
@@ -215,7 +234,11 @@ impl Links {
 
     /// When [`Self::tick`] or [`Self::next_dial`] has something to do.
     pub(crate) fn due(&self) -> Mono {
-        if self.recheck { self.next_deadline() } else { self.due }
+        if self.recheck {
+            self.next_deadline()
+        } else {
+            self.due
+        }
     }
 
     /// Looks at all deadlines again, after they changed or came.
@@ -228,7 +251,11 @@ impl Links {
     fn next_deadline(&self) -> Mono {
         let links = self.table.iter().flatten().map(|link| link.deadline).min();
         let peers = (!self.peers.is_empty()).then_some(self.gossip_at);
-        [links, self.dials.next_due(), peers].into_iter().flatten().min().unwrap_or(Mono(u64::MAX))
+        [links, self.dials.next_due(), peers]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Mono(u64::MAX))
     }
 
     /// Does what is due.
@@ -236,7 +263,11 @@ impl Links {
         let now = self.now;
         self.recheck = true;
         for index in 0..self.table.len() {
-            let Some(key) = self.table.get(index).and_then(|place| place.as_ref().map(|link| link.key)) else {
+            let Some(key) = self
+                .table
+                .get(index)
+                .and_then(|place| place.as_ref().map(|link| link.key))
+            else {
                 continue;
             };
             let timing = self.timing;
@@ -283,9 +314,14 @@ impl Links {
         report(link, was, why);
         if let Side::Dialled(target) = link.side {
             let jitter = Duration::from_micros(u64::from(self.random.below(100_000)));
-            let attempt = self.dials.failed(target, link.lane, link.key, self.now.mono, jitter);
+            let attempt = self
+                .dials
+                .failed(target, link.lane, link.key, self.now.mono, jitter);
             if let (Why::Dial(text), Some(attempt)) = (why, attempt) {
-                tracing::error!("Error trying to connect to route (attempt {attempt}): {}", dial_error(link, text));
+                tracing::error!(
+                    "Error trying to connect to route (attempt {attempt}): {}",
+                    dial_error(link, text)
+                );
             }
         }
         if *why == Why::SlowConsumer {
@@ -312,15 +348,26 @@ impl Links {
 
     /// Looks at a peer anew after its links changed: whether it is up, whose interest counts, who can be forgotten.
     pub(super) fn review(&mut self, node: NodeId) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         let up = peer.can_talk();
         if up != peer.up {
             peer.up = up;
             if up {
-                self.events.extend(peer.interest.inserts(node).map(|(account, change)| Event::Interest(account, change)));
-                self.events.push(Event::Peer(PeerEvent::Up(Arc::clone(&peer.facts))));
+                self.events.extend(
+                    peer.interest
+                        .inserts(node)
+                        .map(|(account, change)| Event::Interest(account, change)),
+                );
+                self.events
+                    .push(Event::Peer(PeerEvent::Up(Arc::clone(&peer.facts))));
             } else {
-                self.events.extend(peer.interest.removes(node).map(|(account, change)| Event::Interest(account, change)));
+                self.events.extend(
+                    peer.interest
+                        .removes(node)
+                        .map(|(account, change)| Event::Interest(account, change)),
+                );
                 self.events.push(Event::Peer(PeerEvent::Down(node)));
             }
         }
@@ -346,7 +393,9 @@ impl Links {
             return;
         }
         let there = self.peers.values().filter(|peer| peer.up && !peer.facts.leaving);
-        let urls: Vec<Arc<str>> = there.flat_map(|peer| peer.facts.client_urls.iter().cloned()).collect();
+        let urls: Vec<Arc<str>> = there
+            .flat_map(|peer| peer.facts.client_urls.iter().cloned())
+            .collect();
         if **self.shared.peer_client_urls.load() != urls {
             self.shared.peer_client_urls.store(Arc::new(urls));
             self.events.push(Event::ClientUrls);
@@ -367,14 +416,27 @@ fn facts_of(shared: &NodeShared, options: &ClusterOptions) -> NodeFacts {
         name: Arc::clone(&shared.identity.name),
         server_id: Arc::clone(&shared.identity.server_id),
         workers: shared.workers,
-        client_urls: if options.no_advertise { Vec::new() } else { addresses.client_urls.clone() },
+        client_urls: if options.no_advertise {
+            Vec::new()
+        } else {
+            addresses.client_urls.clone()
+        },
         route_url: route.to_string().into(),
         jetstream: shared.options.jetstream.is_some(),
         file_free: 0,
         memory_free: 0,
-        tags: shared.options.server_tags.iter().map(|tag| tag.as_str().into()).collect(),
+        tags: shared
+            .options
+            .server_tags
+            .iter()
+            .map(|tag| tag.as_str().into())
+            .collect(),
         leaving: false,
-        accounts: shared.accounts.iter().map(|account| Arc::clone(&account.name)).collect(),
+        accounts: shared
+            .accounts
+            .iter()
+            .map(|account| Arc::clone(&account.name))
+            .collect(),
     }
 }
 
@@ -395,7 +457,10 @@ fn report(link: &Link, was: Stage, why: &Why) {
         Why::AuthTimeout => tracing::error!("{label} - Authentication Timeout"),
         Why::Stale => tracing::info!("{label} - Stale Client Connection - Closing"),
         Why::SlowConsumer => {
-            tracing::info!("{label} - Slow Consumer Detected: {} bytes pending", link.queue.pending());
+            tracing::info!(
+                "{label} - Slow Consumer Detected: {} bytes pending",
+                link.queue.pending()
+            );
         }
         Why::Closed | Why::Rejected | Why::Replaced | Why::Shutdown => {}
     }

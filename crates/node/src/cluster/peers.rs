@@ -80,7 +80,10 @@ pub struct LinkStats {
 impl LinkStats {
     /// Adds to a counter that only the calling thread writes.
     pub(crate) fn add(counter: &AtomicU64, n: usize) {
-        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n as u64), Ordering::Relaxed);
+        counter.store(
+            counter.load(Ordering::Relaxed).wrapping_add(n as u64),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -119,7 +122,11 @@ const CLIENT: usize = LaneKind::Client.index() as usize;
 
 impl Peer {
     /// A peer without links.
-    pub(crate) fn new(facts: Arc<NodeFacts>, route_url: Arc<str>, accounts: Arc<[Option<AccountId>]>) -> Self {
+    pub(crate) fn new(
+        facts: Arc<NodeFacts>,
+        route_url: Arc<str>,
+        accounts: Arc<[Option<AccountId>]>,
+    ) -> Self {
         Self {
             facts,
             route_url,

@@ -68,9 +68,17 @@ impl LinkQueue {
     }
 
     /// Appends a frame whose body is `fields`, copied, and then `parts`. `false` if it is too long to be a frame.
-    pub(crate) fn frame(&mut self, head: FrameHead, fields: &[u8], parts: &[Bytes], spares: &mut Spares) -> bool {
+    pub(crate) fn frame(
+        &mut self,
+        head: FrameHead,
+        fields: &[u8],
+        parts: &[Bytes],
+        spares: &mut Spares,
+    ) -> bool {
         let body = fields.len() + parts.iter().map(Bytes::len).sum::<usize>();
-        let Ok(head) = encode_head(head, body) else { return false };
+        let Ok(head) = encode_head(head, body) else {
+            return false;
+        };
         self.copy(&head, spares);
         self.copy(fields, spares);
         for part in parts {
@@ -121,8 +129,16 @@ impl LinkQueue {
     /// What waits, front first, as many slices as `iov` takes.
     pub(crate) fn slices<'a>(&'a self, max: usize, iov: &mut impl Extend<IoSlice<'a>>) {
         let current = (!self.current.is_empty()).then_some(self.current.as_slice());
-        let mut all = self.segments.iter().map(Segment::as_slice).chain(current).take(max);
-        let first = all.next().and_then(|first| first.get(self.sent..)).map(IoSlice::new);
+        let mut all = self
+            .segments
+            .iter()
+            .map(Segment::as_slice)
+            .chain(current)
+            .take(max);
+        let first = all
+            .next()
+            .and_then(|first| first.get(self.sent..))
+            .map(IoSlice::new);
         iov.extend(first.into_iter().chain(all.map(IoSlice::new)));
     }
 
@@ -245,11 +261,20 @@ impl Assembler {
         self.head_len = 0;
         let [a, b, c, d, kind, lane, x, y] = self.head;
         let len = u32::from_le_bytes([a, b, c, d]);
-        let body = (len as usize).checked_sub(COUNTED).ok_or(BadFrame::TooShort(len))?;
+        let body = (len as usize)
+            .checked_sub(COUNTED)
+            .ok_or(BadFrame::TooShort(len))?;
         if body > body_max {
             return Err(BadFrame::TooLong(len, body_max));
         }
-        self.frame = Some((FrameHead { kind, lane, dest: u16::from_le_bytes([x, y]) }, body));
+        self.frame = Some((
+            FrameHead {
+                kind,
+                lane,
+                dest: u16::from_le_bytes([x, y]),
+            },
+            body,
+        ));
         self.filled = 0;
         Ok(self.frame)
     }
@@ -303,7 +328,11 @@ mod tests {
         while queue.pending() > 0 {
             let mut iov = Vec::new();
             queue.slices(3, &mut iov);
-            let piece: Vec<u8> = iov.iter().flat_map(|slice| slice.iter().copied()).take(n).collect();
+            let piece: Vec<u8> = iov
+                .iter()
+                .flat_map(|slice| slice.iter().copied())
+                .take(n)
+                .collect();
             assert!(!piece.is_empty());
             queue.advance(piece.len(), spares);
             all.extend(piece);
@@ -312,32 +341,57 @@ mod tests {
     }
 
     fn large(seed: u8, len: usize) -> Vec<u8> {
-        (0..len).map(|n| seed.wrapping_add(u8::try_from(n % 251).unwrap_or(0))).collect()
+        (0..len)
+            .map(|n| seed.wrapping_add(u8::try_from(n % 251).unwrap_or(0)))
+            .collect()
     }
 
     #[test]
     fn large_parts_are_shared_and_moved_buffers_come_back() {
         let (mut queue, mut spares) = (LinkQueue::default(), Spares::default());
         let shared = Bytes::from(large(1, COPY_BYTES_MAX + 1));
-        let head = FrameHead { kind: 1, lane: 2, dest: 0 };
-        assert!(queue.frame(head, b"f", &[shared.clone(), Bytes::from_static(b"end")], &mut spares));
+        let head = FrameHead {
+            kind: 1,
+            lane: 2,
+            dest: 0,
+        };
+        assert!(queue.frame(
+            head,
+            b"f",
+            &[shared.clone(), Bytes::from_static(b"end")],
+            &mut spares
+        ));
         let moved = large(2, COPY_BYTES_MAX + 2);
         let place = moved.as_ptr();
         queue.chunk(moved, &mut spares);
         let mut iov = Vec::new();
         queue.slices(8, &mut iov);
-        assert_eq!(iov.iter().map(|s| s.len()).collect::<Vec<_>>(), [9, shared.len(), 3, COPY_BYTES_MAX + 2]);
+        assert_eq!(
+            iov.iter().map(|s| s.len()).collect::<Vec<_>>(),
+            [9, shared.len(), 3, COPY_BYTES_MAX + 2]
+        );
         assert_eq!((iov[1].as_ptr(), iov[3].as_ptr()), (shared.as_ptr(), place));
         drain(&mut queue, &mut spares, 10_000);
-        assert!(spares.0.iter().any(|buffer| buffer.as_ptr() == place && buffer.is_empty()));
+        assert!(
+            spares
+                .0
+                .iter()
+                .any(|buffer| buffer.as_ptr() == place && buffer.is_empty())
+        );
     }
 
     #[test]
     fn lengths_are_checked_before_the_body_comes() {
         let mut input = &[3, 0, 0, 0, 0, 0, 0, 0][..];
-        assert_eq!(Assembler::default().next(&mut input, 10).err(), Some(BadFrame::TooShort(3)));
+        assert_eq!(
+            Assembler::default().next(&mut input, 10).err(),
+            Some(BadFrame::TooShort(3))
+        );
         let mut input = &[15, 0, 0, 0, 0, 0, 0, 0][..];
-        assert_eq!(Assembler::default().next(&mut input, 10).err(), Some(BadFrame::TooLong(15, 10)));
+        assert_eq!(
+            Assembler::default().next(&mut input, 10).err(),
+            Some(BadFrame::TooLong(15, 10))
+        );
         let mut assembler = Assembler::default();
         let mut input = &[14, 0, 0, 0, 0, 0, 0, 0][..];
         assert!(assembler.next(&mut input, 10).is_ok_and(|frame| frame.is_none()));

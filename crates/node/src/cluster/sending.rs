@@ -24,7 +24,9 @@ impl Links {
     /// Sends a cell to another node. It is dropped if there is no link, or if too much waits on a lane whose senders
     /// repeat themselves.
     pub(crate) fn send(&mut self, node: NodeId, lane: LaneKind, cell: Cell) {
-        let Some(key) = self.peers.get(&node).and_then(|peer| peer.lane(lane)) else { return };
+        let Some(key) = self.peers.get(&node).and_then(|peer| peer.lane(lane)) else {
+            return;
+        };
         if let Cell::Deliver(batch) = cell {
             self.send_batch(node, batch);
             return;
@@ -49,16 +51,30 @@ impl Links {
 
     /// Appends a frame to a link's queue.
     fn push(&mut self, key: ConnKey, kind: u8, fields: &[u8], parts: &[Bytes]) {
-        let Some(link) = self.table.get_mut(key.index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(link) = self
+            .table
+            .get_mut(key.index as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
         let len = fields.len() + parts.iter().map(Bytes::len).sum::<usize>();
-        let max = if link.lane == LaneKind::Pulse { PULSE_BYTES_MAX } else { LANE_BYTES_MAX };
+        let max = if link.lane == LaneKind::Pulse {
+            PULSE_BYTES_MAX
+        } else {
+            LANE_BYTES_MAX
+        };
         if link.queue.pending() + len > max && link.queue.pending() > 0 {
             if link.lane == LaneKind::Client {
                 self.end(key, &Why::SlowConsumer);
             }
             return;
         }
-        let head = FrameHead { kind, lane: link.lane.index(), dest: 0 };
+        let head = FrameHead {
+            kind,
+            lane: link.lane.index(),
+            dest: 0,
+        };
         if !link.queue.frame(head, fields, parts, &mut self.spares) {
             tracing::error!("{} - a frame of {len} bytes cannot be sent", link.label);
             return;
@@ -76,7 +92,11 @@ impl Links {
 
     /// The same for a link that is not in its place just now.
     pub(super) fn write_taken(&mut self, link: &mut Link, kind: u8, body: &[u8]) {
-        let head = FrameHead { kind, lane: link.lane.index(), dest: 0 };
+        let head = FrameHead {
+            kind,
+            lane: link.lane.index(),
+            dest: 0,
+        };
         if link.queue.frame(head, body, &[], &mut self.spares) {
             sent(link, body.len(), &mut self.dirty);
         }
@@ -85,8 +105,16 @@ impl Links {
     /// Sends client messages to a node: what is large leaves without being copied.
     pub(crate) fn send_batch(&mut self, node: NodeId, batch: DeliverBatch) {
         let lane = LaneKind::Client;
-        let Some(key) = self.peers.get(&node).and_then(|peer| peer.lane(lane)) else { return };
-        let Some(link) = self.table.get_mut(key.index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(key) = self.peers.get(&node).and_then(|peer| peer.lane(lane)) else {
+            return;
+        };
+        let Some(link) = self
+            .table
+            .get_mut(key.index as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
         let shared: usize = batch.shared.iter().map(Bytes::len).sum();
         if link.queue.pending() + batch.bytes.len() + shared > LANE_BYTES_MAX && link.queue.pending() > 0 {
             self.end(key, &Why::SlowConsumer);
@@ -95,7 +123,11 @@ impl Links {
         let mut fields = std::mem::take(&mut self.scratch.0);
         cell_codec::deliver_head(&batch, &mut fields);
         let len = fields.len() + batch.bytes.len() + shared;
-        let head = FrameHead { kind: cell_codec::kind::DELIVER, lane: lane.index(), dest: 0 };
+        let head = FrameHead {
+            kind: cell_codec::kind::DELIVER,
+            lane: lane.index(),
+            dest: 0,
+        };
         if let Ok(head) = tidelock_wire::link::encode_head(head, len) {
             LinkStats::add(&link.stats.messages, batch.messages as usize);
             link.queue.copy(&head, &mut self.spares);
@@ -113,7 +145,10 @@ impl Links {
 
     /// A batch to fill, with a buffer that was used before.
     pub(crate) fn spare_batch(&mut self) -> DeliverBatch {
-        DeliverBatch { bytes: self.spares.take(), ..DeliverBatch::default() }
+        DeliverBatch {
+            bytes: self.spares.take(),
+            ..DeliverBatch::default()
+        }
     }
 
     /// Looks whether a client lane has become long, or short again.
@@ -121,9 +156,17 @@ impl Links {
         if lane != LaneKind::Client {
             return;
         }
-        let Some(pending) = self.get(key).map(|link| link.queue.pending()) else { return };
-        let Some(peer) = self.peers.get_mut(&node) else { return };
-        let high = if peer.high { pending >= LOW_BYTES } else { pending > HIGH_BYTES };
+        let Some(pending) = self.get(key).map(|link| link.queue.pending()) else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
+        let high = if peer.high {
+            pending >= LOW_BYTES
+        } else {
+            pending > HIGH_BYTES
+        };
         if high != peer.high {
             peer.high = high;
             self.events.push(Event::Pressure(node, high));
@@ -132,12 +175,23 @@ impl Links {
 
     /// The socket took `n` bytes of what a link holds.
     pub(crate) fn transmitted(&mut self, key: ConnKey, n: usize) {
-        let Some(link) = self.table.get_mut(key.index as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(link) = self
+            .table
+            .get_mut(key.index as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
         link.queue.advance(n, &mut self.spares);
-        link.stats.pending.store(link.queue.pending() as u64, Ordering::Relaxed);
+        link.stats
+            .pending
+            .store(link.queue.pending() as u64, Ordering::Relaxed);
         let (node, lane) = (link.node, link.lane);
         if let Some(node) = node
-            && self.peers.get(&node).is_some_and(|peer| peer.high && peer.lane(LaneKind::Client) == Some(key))
+            && self
+                .peers
+                .get(&node)
+                .is_some_and(|peer| peer.high && peer.lane(LaneKind::Client) == Some(key))
         {
             self.look_at_pressure(node, key, lane);
         }
@@ -147,7 +201,9 @@ impl Links {
 /// Counts a frame and lists its link as one with something to write.
 fn sent(link: &mut Link, body: usize, dirty: &mut Vec<ConnKey>) {
     LinkStats::add(&link.stats.bytes, body);
-    link.stats.pending.store(link.queue.pending() as u64, Ordering::Relaxed);
+    link.stats
+        .pending
+        .store(link.queue.pending() as u64, Ordering::Relaxed);
     if !link.dirty {
         link.dirty = true;
         dirty.push(link.key);

@@ -24,13 +24,27 @@ impl Links {
     /// Tells peers what they do not know of this node's interest: the changes, or all of it after a link came up.
     pub(crate) fn tell_interest(&mut self) {
         let shared = Arc::clone(&self.shared);
-        let names = || -> Vec<Arc<str>> { shared.accounts.iter().map(|account| Arc::clone(&account.name)).collect() };
-        let changes = if self.own.has_changes() { self.own.take_changes(&names()) } else { Vec::new() };
+        let names = || -> Vec<Arc<str>> {
+            shared
+                .accounts
+                .iter()
+                .map(|account| Arc::clone(&account.name))
+                .collect()
+        };
+        let changes = if self.own.has_changes() {
+            self.own.take_changes(&names())
+        } else {
+            Vec::new()
+        };
         let is_new = |peer: &Peer| !peer.told && peer.into[CLIENT].is_some();
         if changes.is_empty() && !self.peers.values().any(is_new) {
             return;
         }
-        let nodes: Vec<(NodeId, bool)> = self.peers.iter().map(|(node, peer)| (*node, is_new(peer))).collect();
+        let nodes: Vec<(NodeId, bool)> = self
+            .peers
+            .iter()
+            .map(|(node, peer)| (*node, is_new(peer)))
+            .collect();
         for (node, new) in nodes {
             let all = if new { self.own.all(&names()) } else { Vec::new() };
             let entries = if new { &all } else { &changes };
@@ -39,7 +53,10 @@ impl Links {
             }
             let empty = (new && entries.is_empty()).then_some(&[][..]);
             for (n, chunk) in entries.chunks(INTEREST_ENTRIES).chain(empty).enumerate() {
-                let update = InterestUpdate { reset: new && n == 0, entries: chunk.to_vec() };
+                let update = InterestUpdate {
+                    reset: new && n == 0,
+                    entries: chunk.to_vec(),
+                };
                 self.send(node, LaneKind::Client, Cell::Interest(update));
             }
         }
@@ -47,7 +64,9 @@ impl Links {
 
     /// A peer has told its interest.
     pub(crate) fn peer_interest(&mut self, node: NodeId, update: InterestUpdate) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         let mut changes = Vec::new();
         if update.reset {
             changes.extend(peer.interest.removes(node));
@@ -59,7 +78,11 @@ impl Links {
             }
         }
         if peer.up {
-            self.events.extend(changes.into_iter().map(|(account, change)| Event::Interest(account, change)));
+            self.events.extend(
+                changes
+                    .into_iter()
+                    .map(|(account, change)| Event::Interest(account, change)),
+            );
         }
         let (from, count) = (peer.from[CLIENT], peer.interest.len());
         if let Some(link) = from.and_then(|key| self.get(key)) {
@@ -69,14 +92,17 @@ impl Links {
 
     /// A peer has said something new of itself.
     pub(crate) fn peer_facts(&mut self, node: NodeId, facts: NodeFacts) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         if facts.node != node || facts.boot != peer.facts.boot || facts == *peer.facts {
             return;
         }
         peer.accounts = accounts_of(&self.shared, &facts);
         peer.facts = Arc::new(facts);
         if peer.up {
-            self.events.push(Event::Peer(PeerEvent::Changed(Arc::clone(&peer.facts))));
+            self.events
+                .push(Event::Peer(PeerEvent::Changed(Arc::clone(&peer.facts))));
         }
         self.review_urls();
     }
@@ -97,7 +123,11 @@ impl Links {
         }
         let (routes_configured, routes_found) = self.dials.configured();
         let peers = self.peers.values().map(|peer| self.view(peer)).collect();
-        Some(PeerTable { peers, routes_configured, routes_found })
+        Some(PeerTable {
+            peers,
+            routes_configured,
+            routes_found,
+        })
     }
 
     fn view(&self, peer: &Peer) -> PeerView {
@@ -114,11 +144,19 @@ impl Links {
                 stats: Arc::clone(&link.stats),
             })
         });
-        PeerView { facts: Arc::clone(&peer.facts), up: peer.up, links: links.collect() }
+        PeerView {
+            facts: Arc::clone(&peer.facts),
+            up: peer.up,
+            links: links.collect(),
+        }
     }
 }
 
 /// A peer's accounts by its numbers, as this node numbers them.
 pub(super) fn accounts_of(shared: &NodeShared, facts: &NodeFacts) -> Arc<[Option<AccountId>]> {
-    facts.accounts.iter().map(|name| shared.account_id(name)).collect()
+    facts
+        .accounts
+        .iter()
+        .map(|name| shared.account_id(name))
+        .collect()
 }

@@ -37,9 +37,18 @@ impl AckBatch {
 
     /// Takes an acknowledgement. An empty `reply` awaits nothing.
     pub(crate) fn add(&mut self, kind: AckKind, reason: &[u8], seq: StreamSeq, reply: &[u8]) {
-        if self.runs.back().is_none_or(|run| run.kind != kind || run.reason != reason) {
+        if self
+            .runs
+            .back()
+            .is_none_or(|run| run.kind != kind || run.reason != reason)
+        {
             let seqs = std::mem::take(&mut self.spare);
-            self.runs.push_back(Run { kind, reason: reason.to_vec(), seqs, replies: Vec::new() });
+            self.runs.push_back(Run {
+                kind,
+                reason: reason.to_vec(),
+                seqs,
+                replies: Vec::new(),
+            });
         }
         if let Some(run) = self.runs.back_mut() {
             run.seqs.push(seq);
@@ -94,7 +103,12 @@ mod tests {
 
     fn run(seqs: &[u64]) -> Run {
         let seqs = seqs.iter().copied().map(StreamSeq).collect();
-        Run { kind: AckKind::Ack, reason: Vec::new(), seqs, replies: Vec::new() }
+        Run {
+            kind: AckKind::Ack,
+            reason: Vec::new(),
+            seqs,
+            replies: Vec::new(),
+        }
     }
 
     fn ranges(seqs: &[u64], all: bool, delivered: u64) -> Vec<(u64, u64)> {
@@ -128,10 +142,19 @@ mod tests {
         batch.add(AckKind::Term, b"a", StreamSeq(4), b"inbox");
         batch.add(AckKind::Term, b"b", StreamSeq(5), b"");
         let runs: Vec<_> = std::iter::from_fn(|| batch.take()).collect();
-        let shape: Vec<_> = runs.iter().map(|run| (run.kind, run.seqs.len(), run.replies.len())).collect();
+        let shape: Vec<_> = runs
+            .iter()
+            .map(|run| (run.kind, run.seqs.len(), run.replies.len()))
+            .collect();
         assert_eq!(
             shape,
-            [(AckKind::Ack, 2, 0), (nak, 1, 0), (AckKind::Ack, 1, 0), (AckKind::Term, 1, 1), (AckKind::Term, 1, 0)]
+            [
+                (AckKind::Ack, 2, 0),
+                (nak, 1, 0),
+                (AckKind::Ack, 1, 0),
+                (AckKind::Term, 1, 1),
+                (AckKind::Term, 1, 0)
+            ]
         );
         assert!(batch.is_empty());
     }

@@ -5,7 +5,9 @@ use crate::deliver_batch::Message;
 use crate::worker::Core;
 use std::sync::Arc;
 use tidelock_api::Time;
-use tidelock_api::advisory::{self, Action, Advisory, ConsumerAction, MaxDeliveries, MsgNaked, MsgTerminated};
+use tidelock_api::advisory::{
+    self, Action, Advisory, ConsumerAction, MaxDeliveries, MsgNaked, MsgTerminated,
+};
 use tidelock_base::{AccountId, GroupId};
 
 /// Letters of unique ids.
@@ -22,21 +24,55 @@ impl Core {
         consumer: &str,
         advisory: &OwnedAdvisory,
     ) {
-        let Some(stream) = self.slot(group).map(|slot| Arc::clone(&slot.name)) else { return };
+        let Some(stream) = self.slot(group).map(|slot| Arc::clone(&slot.name)) else {
+            return;
+        };
         let shared = Arc::clone(&self.shared);
-        let domain = shared.options.jetstream.as_ref().and_then(|js| js.domain.as_deref()).unwrap_or_default();
+        let domain = shared
+            .options
+            .jetstream
+            .as_ref()
+            .and_then(|js| js.domain.as_deref())
+            .unwrap_or_default();
         let (stream_seq, consumer_seq) = (advisory.seq.0, advisory.deliver_seq.0);
         let (stream, deliveries) = (&*stream, u64::from(advisory.deliveries));
         match advisory.kind {
             AdvisoryKind::MaxDeliveries => {
-                self.advise(account, &MaxDeliveries { stream, consumer, stream_seq, deliveries, domain });
+                self.advise(
+                    account,
+                    &MaxDeliveries {
+                        stream,
+                        consumer,
+                        stream_seq,
+                        deliveries,
+                        domain,
+                    },
+                );
             }
             AdvisoryKind::Naked => {
-                self.advise(account, &MsgNaked { stream, consumer, consumer_seq, stream_seq, deliveries, domain });
+                self.advise(
+                    account,
+                    &MsgNaked {
+                        stream,
+                        consumer,
+                        consumer_seq,
+                        stream_seq,
+                        deliveries,
+                        domain,
+                    },
+                );
             }
             AdvisoryKind::Terminated => {
                 let reason = &*String::from_utf8_lossy(&advisory.reason);
-                let body = MsgTerminated { stream, consumer, consumer_seq, stream_seq, deliveries, reason, domain };
+                let body = MsgTerminated {
+                    stream,
+                    consumer,
+                    consumer_seq,
+                    stream_seq,
+                    deliveries,
+                    reason,
+                    domain,
+                };
                 self.advise(account, &body);
             }
         }
@@ -44,10 +80,25 @@ impl Core {
 
     /// Publishes that a consumer was deleted because nobody used it.
     pub(super) fn deletion_advisory(&mut self, group: GroupId, account: AccountId, consumer: &str) {
-        let Some(stream) = self.slot(group).map(|slot| Arc::clone(&slot.name)) else { return };
+        let Some(stream) = self.slot(group).map(|slot| Arc::clone(&slot.name)) else {
+            return;
+        };
         let shared = Arc::clone(&self.shared);
-        let domain = shared.options.jetstream.as_ref().and_then(|js| js.domain.as_deref()).unwrap_or_default();
-        self.advise(account, &ConsumerAction { stream: &stream, consumer, action: Action::Delete, domain });
+        let domain = shared
+            .options
+            .jetstream
+            .as_ref()
+            .and_then(|js| js.domain.as_deref())
+            .unwrap_or_default();
+        self.advise(
+            account,
+            &ConsumerAction {
+                stream: &stream,
+                consumer,
+                action: Action::Delete,
+                domain,
+            },
+        );
     }
 
     fn advise(&mut self, account: AccountId, body: &impl Advisory) {
@@ -64,7 +115,14 @@ impl Core {
             .collect();
         let payload = advisory::advisory(body, &id, Time(self.now.wall));
         let subject = subject.as_bytes();
-        let message = Message { subject, target: subject, reply: b"", header: b"", payload: &payload, shared: None };
+        let message = Message {
+            subject,
+            target: subject,
+            reply: b"",
+            header: b"",
+            payload: &payload,
+            shared: None,
+        };
         self.publish_made(account, &message);
     }
 }

@@ -34,9 +34,23 @@ pub(super) struct Parcel {
 
 impl Core {
     /// A client has acknowledged a message; answers whether there is such a stream.
-    pub(crate) fn ack_entry(&mut self, _conn: Option<ConnKey>, account: AccountId, message: &Message<'_>) -> bool {
-        let Some(AckSubject { stream, consumer, seq }) = AckSubject::parse(message.subject) else { return false };
-        let Some(group) = self.group_of(account, stream) else { return false };
+    pub(crate) fn ack_entry(
+        &mut self,
+        _conn: Option<ConnKey>,
+        account: AccountId,
+        message: &Message<'_>,
+    ) -> bool {
+        let Some(AckSubject {
+            stream,
+            consumer,
+            seq,
+        }) = AckSubject::parse(message.subject)
+        else {
+            return false;
+        };
+        let Some(group) = self.group_of(account, stream) else {
+            return false;
+        };
         let (say, text) = match Verb::parse(message.payload) {
             Verb::Ack | Verb::Next(_) => (Say::Ack, &[][..]),
             Verb::Nak(delay) => (Say::Nak(delay), &[][..]),
@@ -46,12 +60,30 @@ impl Core {
         };
         if let Verb::Next(body) = Verb::parse(message.payload) {
             // It is answered by messages.
-            self.take_or_send(group, &Item { consumer, seq, say, reply: b"", text });
+            self.take_or_send(
+                group,
+                &Item {
+                    consumer,
+                    seq,
+                    say,
+                    reply: b"",
+                    text,
+                },
+            );
             if !message.reply.is_empty() {
                 self.pull_next(group, account, (stream, consumer), message.reply, body);
             }
         } else {
-            self.take_or_send(group, &Item { consumer, seq, say, reply: message.reply, text });
+            self.take_or_send(
+                group,
+                &Item {
+                    consumer,
+                    seq,
+                    say,
+                    reply: message.reply,
+                    text,
+                },
+            );
         }
         true
     }
@@ -66,7 +98,10 @@ impl Core {
         body: &[u8],
     ) {
         self.pull_entry(Request {
-            id: RequestId { sender: self.own_key(), number: 0 },
+            id: RequestId {
+                sender: self.own_key(),
+                number: 0,
+            },
             node: self.shared.identity.node,
             group: Some(group),
             account,
@@ -81,21 +116,40 @@ impl Core {
     /// A client has answered a flow control request; answers whether there is such a stream. Whoever copies the stream
     /// says in the header what it has stored (`Nats-Last-Stream`), which acknowledges it.
     pub(crate) fn flow_entry(&mut self, account: AccountId, message: &Message<'_>) -> bool {
-        let Some(FlowSubject { stream, consumer, id }) = FlowSubject::parse(message.subject) else { return false };
-        let Some(group) = self.group_of(account, stream) else { return false };
+        let Some(FlowSubject { stream, consumer, id }) = FlowSubject::parse(message.subject) else {
+            return false;
+        };
+        let Some(group) = self.group_of(account, stream) else {
+            return false;
+        };
         let last = tidelock_wire::header::find(message.header, b"Nats-Last-Stream");
-        let last = last.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok()).unwrap_or(0);
-        let item = Item { consumer, seq: StreamSeq(last), say: Say::Flow, reply: b"", text: id };
+        let last = last
+            .and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok())
+            .unwrap_or(0);
+        let item = Item {
+            consumer,
+            seq: StreamSeq(last),
+            say: Say::Flow,
+            reply: b"",
+            text: id,
+        };
         self.take_or_send(group, &item);
         true
     }
 
     fn group_of(&self, account: AccountId, stream: &str) -> Option<GroupId> {
-        self.shared.directory.load().stream(account, stream).map(|route| route.group)
+        self.shared
+            .directory
+            .load()
+            .stream(account, stream)
+            .map(|route| route.group)
     }
 
     pub(super) fn own_key(&self) -> WindowKey {
-        WindowKey { boot: self.shared.identity.boot, worker: self.id }
+        WindowKey {
+            boot: self.shared.identity.boot,
+            worker: self.id,
+        }
     }
 
     /// Takes an acknowledgement if this worker leads, or puts it to those that leave at the end of the turn.
@@ -137,7 +191,11 @@ impl Core {
                     self.take_item(group, &item);
                 }
             } else if let Some(node) = self.leader_elsewhere(group) {
-                let acks = Acks { group, hops: parcel.hops, items: parcel.items.into() };
+                let acks = Acks {
+                    group,
+                    hops: parcel.hops,
+                    items: parcel.items.into(),
+                };
                 self.send_cell(node, LaneKind::Client, Cell::Acks(acks));
             } else if now.since(since) < KEEP {
                 self.consumers.acks.insert(group, parcel);
@@ -152,22 +210,35 @@ impl Core {
         let guess = || {
             // A replica of its own knows the leader or knows that there is none.
             let directory = self.shared.directory.load();
-            let nodes = directory.by_group(group).filter(|_| self.slot(group).is_none()).map(|route| route.nodes.clone());
+            let nodes = directory
+                .by_group(group)
+                .filter(|_| self.slot(group).is_none())
+                .map(|route| route.nodes.clone());
             nodes?.into_iter().find(|node| !(here && *node == me))
         };
-        self.leader_of(group).filter(|node| !(here && *node == me)).or_else(guess)
+        self.leader_of(group)
+            .filter(|node| !(here && *node == me))
+            .or_else(guess)
     }
 
     /// Takes an acknowledgement at the leader. One for a consumer that is not there, or wants none, is not answered.
     fn take_item(&mut self, group: GroupId, item: &Item<'_>) {
         let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
-        let Machine::Stream(stream) = &slot.machine else { return };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
         let account = slot.account;
-        let Some(id) = slot.consumers.id_of(stream, item.consumer) else { return };
-        let Some(one) = slot.consumers.consumers.get_mut(&id) else { return };
+        let Some(id) = slot.consumers.id_of(stream, item.consumer) else {
+            return;
+        };
+        let Some(one) = slot.consumers.consumers.get_mut(&id) else {
+            return;
+        };
         if item.say == Say::Flow {
-            let asked = one.leader.flow_answered(&[&one.flow_prefix[..], item.text].concat());
+            let asked = one
+                .leader
+                .flow_answered(&[&one.flow_prefix[..], item.text].concat());
             if one.ack_policy == AckPolicy::FlowControl && item.seq > StreamSeq(0) {
                 one.acks.add(AckKind::Ack, b"", item.seq, b"");
             }

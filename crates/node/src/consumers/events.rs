@@ -60,7 +60,10 @@ pub(crate) enum AdvisoryKind {
 impl Event {
     /// A message was stored.
     pub(crate) fn stored(message: &StoredMessage<'_>) -> Self {
-        Self::Stored { seq: message.seq, record: message.bytes.clone() }
+        Self::Stored {
+            seq: message.seq,
+            record: message.bytes.clone(),
+        }
     }
 
     /// A message has left the stream.
@@ -92,17 +95,54 @@ impl Event {
     pub(crate) fn advisory(advisory: &Advisory<'_>) -> Self {
         let none = DeliverSeq(0);
         let (kind, consumer, seq, deliver_seq, deliveries, reason) = match *advisory {
-            Advisory::MaxDeliveries { consumer, seq, deliveries } => {
-                (AdvisoryKind::MaxDeliveries, consumer, seq, none, deliveries, &[][..])
-            }
-            Advisory::Naked { consumer, seq, deliver_seq, deliveries } => {
-                (AdvisoryKind::Naked, consumer, seq, deliver_seq, deliveries, &[][..])
-            }
-            Advisory::Terminated { consumer, seq, deliver_seq, deliveries, reason } => {
-                (AdvisoryKind::Terminated, consumer, seq, deliver_seq, deliveries, reason)
-            }
+            Advisory::MaxDeliveries {
+                consumer,
+                seq,
+                deliveries,
+            } => (
+                AdvisoryKind::MaxDeliveries,
+                consumer,
+                seq,
+                none,
+                deliveries,
+                &[][..],
+            ),
+            Advisory::Naked {
+                consumer,
+                seq,
+                deliver_seq,
+                deliveries,
+            } => (
+                AdvisoryKind::Naked,
+                consumer,
+                seq,
+                deliver_seq,
+                deliveries,
+                &[][..],
+            ),
+            Advisory::Terminated {
+                consumer,
+                seq,
+                deliver_seq,
+                deliveries,
+                reason,
+            } => (
+                AdvisoryKind::Terminated,
+                consumer,
+                seq,
+                deliver_seq,
+                deliveries,
+                reason,
+            ),
         };
         let reason = reason.to_vec();
-        Self::Advisory(Box::new(OwnedAdvisory { kind, consumer, seq, deliver_seq, deliveries, reason }))
+        Self::Advisory(Box::new(OwnedAdvisory {
+            kind,
+            consumer,
+            seq,
+            deliver_seq,
+            deliveries,
+            reason,
+        }))
     }
 }

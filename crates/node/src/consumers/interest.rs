@@ -49,9 +49,14 @@ impl Core {
     /// A group that is led here has, or may have, push consumers: its account's interest is watched.
     pub(super) fn watch(&mut self, group: GroupId) {
         let Some(slot) = self.slot(group) else { return };
-        let Machine::Stream(stream) = &slot.machine else { return };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
         let account = slot.account;
-        if stream.consumers().any(|consumer| consumer.config().push.is_some()) {
+        if stream
+            .consumers()
+            .any(|consumer| consumer.config().push.is_some())
+        {
             let again_at = (self.shared.workers > 1).then(|| self.now.mono + LOOK_EVERY);
             let watch = self.consumers.watches.entry(account).or_default();
             watch.groups.insert(group);
@@ -82,7 +87,9 @@ impl Core {
 
     /// Marks the push consumers of a group whose interest has changed; `false` if it has none.
     fn look_at_group(&mut self, group: GroupId, root: &Root) -> bool {
-        let Some(slot) = self.slot(group).filter(|slot| slot.leads) else { return false };
+        let Some(slot) = self.slot(group).filter(|slot| slot.leads) else {
+            return false;
+        };
         let mut any = false;
         let mut changed: Vec<ConsumerId> = Vec::new();
         for (id, one) in &slot.consumers.consumers {
@@ -113,7 +120,10 @@ mod tests {
     fn client(queue: Option<&str>) -> Target {
         Target::Client(ClientTarget {
             worker: WorkerId(0),
-            conn: ConnKey { index: 1, generation: 1 },
+            conn: ConnKey {
+                index: 1,
+                generation: 1,
+            },
             slot: SubSlot(0),
             queue: queue.map(|queue| queue.as_bytes().into()),
         })
@@ -121,7 +131,11 @@ mod tests {
 
     fn push(group: Option<&str>) -> Push {
         let group = group.map(|group| Arc::from(group.as_bytes()));
-        Push { subject: Bytes::from_static(b"deliver.x"), group, generation: None }
+        Push {
+            subject: Bytes::from_static(b"deliver.x"),
+            group,
+            generation: None,
+        }
     }
 
     #[test]
@@ -129,14 +143,31 @@ mod tests {
         let interest = Interest::default();
         let (mut plain, mut grouped) = (push(None), push(Some("workers")));
         let root = interest.load();
-        assert_eq!((plain.look(&root), grouped.look(&root)), (Some(false), Some(false)));
-        assert_eq!((plain.look(&root), grouped.look(&root)), (None, None), "nothing has changed");
+        assert_eq!(
+            (plain.look(&root), grouped.look(&root)),
+            (Some(false), Some(false))
+        );
+        assert_eq!(
+            (plain.look(&root), grouped.look(&root)),
+            (None, None),
+            "nothing has changed"
+        );
 
-        let root = interest.commit(&[Change::Insert(b"deliver.*".to_vec().into(), client(Some("others")))]);
-        assert_eq!((plain.look(&root), grouped.look(&root)), (Some(true), Some(false)));
+        let root = interest.commit(&[Change::Insert(
+            b"deliver.*".to_vec().into(),
+            client(Some("others")),
+        )]);
+        assert_eq!(
+            (plain.look(&root), grouped.look(&root)),
+            (Some(true), Some(false))
+        );
 
         let queue = Some(Arc::from(&b"workers"[..]));
-        let node = Target::Node(NodeTarget { node: NodeId(7), queue, weight: 3 });
+        let node = Target::Node(NodeTarget {
+            node: NodeId(7),
+            queue,
+            weight: 3,
+        });
         let root = interest.commit(&[Change::Insert(b"deliver.x".to_vec().into(), node)]);
         assert_eq!(grouped.look(&root), Some(true));
     }

@@ -44,7 +44,9 @@ impl<'a> Item<'a> {
     /// Appends it. What is too long to be one is left out: names and subjects have their limits where they enter.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let lengths = [self.consumer.len(), self.reply.len(), self.text.len()].map(u16::try_from);
-        let [Ok(consumer), Ok(reply), Ok(text)] = lengths else { return };
+        let [Ok(consumer), Ok(reply), Ok(text)] = lengths else {
+            return;
+        };
         let (kind, delay) = match self.say {
             Say::Ack => (0, 0),
             Say::Nak(None) => (1, 0),
@@ -70,7 +72,8 @@ impl<'a> Item<'a> {
     pub(crate) fn take(bytes: &mut &'a [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
         let [a, b, c, d, e, f, kind, _, numbers @ ..] = *head;
-        let [consumer, reply, text] = [[a, b], [c, d], [e, f]].map(|len| usize::from(u16::from_le_bytes(len)));
+        let [consumer, reply, text] =
+            [[a, b], [c, d], [e, f]].map(|len| usize::from(u16::from_le_bytes(len)));
         let (seq, delay) = numbers.split_first_chunk::<8>()?;
         let delay = i64::from_le_bytes(*delay.first_chunk::<8>()?);
         let say = match kind {
@@ -91,7 +94,13 @@ impl<'a> Item<'a> {
         let (text, rest) = rest.split_at_checked(text)?;
         *bytes = rest;
         let consumer = std::str::from_utf8(consumer).ok()?;
-        Some(Self { consumer, seq: StreamSeq(u64::from_le_bytes(*seq)), say, reply, text })
+        Some(Self {
+            consumer,
+            seq: StreamSeq(u64::from_le_bytes(*seq)),
+            say,
+            reply,
+            text,
+        })
     }
 }
 
@@ -100,15 +109,45 @@ mod tests {
     use super::*;
 
     fn samples() -> Vec<Item<'static>> {
-        let item = Item { consumer: "C", seq: StreamSeq(5), say: Say::Ack, reply: b"", text: b"" };
+        let item = Item {
+            consumer: "C",
+            seq: StreamSeq(5),
+            say: Say::Ack,
+            reply: b"",
+            text: b"",
+        };
         vec![
             item,
-            Item { say: Say::Nak(None), reply: b"_INBOX.a", ..item },
-            Item { say: Say::Nak(Some(77)), seq: StreamSeq(u64::MAX), ..item },
-            Item { say: Say::Term, text: b"reason", ..item },
-            Item { say: Say::Progress, ..item },
-            Item { say: Say::Nothing, reply: b"r", ..item },
-            Item { say: Say::Flow, seq: StreamSeq(0), text: b"0001", ..item },
+            Item {
+                say: Say::Nak(None),
+                reply: b"_INBOX.a",
+                ..item
+            },
+            Item {
+                say: Say::Nak(Some(77)),
+                seq: StreamSeq(u64::MAX),
+                ..item
+            },
+            Item {
+                say: Say::Term,
+                text: b"reason",
+                ..item
+            },
+            Item {
+                say: Say::Progress,
+                ..item
+            },
+            Item {
+                say: Say::Nothing,
+                reply: b"r",
+                ..item
+            },
+            Item {
+                say: Say::Flow,
+                seq: StreamSeq(0),
+                text: b"0001",
+                ..item
+            },
         ]
     }
 

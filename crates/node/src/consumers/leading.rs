@@ -118,7 +118,8 @@ impl Leading {
     /// Starts the leader's side of a consumer.
     pub(super) fn insert(&mut self, now: Mono, stream_name: &str, consumer: &Consumer) {
         let id = consumer.id();
-        self.consumers.insert(id, Box::new(One::new(now, stream_name, consumer)));
+        self.consumers
+            .insert(id, Box::new(One::new(now, stream_name, consumer)));
         self.touch(id);
     }
 
@@ -151,7 +152,9 @@ impl Leading {
 
     /// Sets the timer of a consumer.
     pub(super) fn arm(&mut self, id: ConsumerId, at: Option<Mono>) {
-        let Some(one) = self.consumers.get_mut(&id) else { return };
+        let Some(one) = self.consumers.get_mut(&id) else {
+            return;
+        };
         if one.armed == at {
             return;
         }

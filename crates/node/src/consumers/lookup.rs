@@ -51,7 +51,10 @@ impl<'a> View<'a> {
     /// The block of a message is damaged beyond repair; it must come from another replica, and nothing that lies
     /// behind it can be found until then.
     fn damaged(&self, seq: StreamSeq) -> Next {
-        tracing::warn!("Consumer {:?} waits: message {seq} is damaged on disk", self.consumer.name());
+        tracing::warn!(
+            "Consumer {:?} waits: message {seq} is damaged on disk",
+            self.consumer.name()
+        );
         Next::Cold
     }
 }
@@ -69,7 +72,8 @@ impl Lookup for View<'_> {
     fn message(&self, seq: StreamSeq) -> Next {
         match self.stream.store().outline(seq) {
             Ok(Some(outline)) => {
-                self.bytes.set(self.bytes.get().saturating_add(outline.content_bytes));
+                self.bytes
+                    .set(self.bytes.get().saturating_add(outline.content_bytes));
                 Next::Seq(seq, u32::try_from(outline.content_bytes).unwrap_or(u32::MAX))
             }
             Ok(None) => Next::End,

@@ -68,7 +68,11 @@ impl Core {
             }
             if let Some(need) = need {
                 one.fetching = true;
-                self.fetch(group, need, Waiter::Ack(AckWaiter::Fetched { group, consumer: id }));
+                self.fetch(
+                    group,
+                    need,
+                    Waiter::Ack(AckWaiter::Fetched { group, consumer: id }),
+                );
             }
         }
         if let Some(Way { route, .. }) = way {
@@ -153,7 +157,10 @@ impl Core {
         }
         let queue = one.push.as_ref().and_then(|push| push.group.as_deref());
         let route = self.made_route(account, to, queue);
-        *way = Some(Way { to: to.clone(), route });
+        *way = Some(Way {
+            to: to.clone(),
+            route,
+        });
     }
 
     fn send_message(
@@ -165,8 +172,14 @@ impl Core {
         route: &MadeRoute,
         scratch: &mut Scratch,
     ) {
-        let Ok((record, _)) = RecordRef::parse(&stored.record) else { return };
-        let Outgoing { to, delivered, num_pending } = outgoing;
+        let Ok((record, _)) = RecordRef::parse(&stored.record) else {
+            return;
+        };
+        let Outgoing {
+            to,
+            delivered,
+            num_pending,
+        } = outgoing;
         super::subjects::write_ack_subject(
             &mut scratch.reply,
             &one.ack_prefix,

@@ -65,7 +65,15 @@ impl Pulls {
     fn add(&mut self, request: Request, now: Mono) -> u64 {
         let number = FIRST_NUMBER + self.count;
         self.count += 1;
-        self.all.insert(number, Pull { request, with: None, next: None, since: now });
+        self.all.insert(
+            number,
+            Pull {
+                request,
+                with: None,
+                next: None,
+                since: now,
+            },
+        );
         if self.all.len() > REMEMBERED_MAX
             && let Some((oldest, _)) = self.all.pop_first()
         {
@@ -89,9 +97,21 @@ impl Pulls {
 
     /// Takes out those that wait at a leader and meet the condition.
     fn take_where(&mut self, lost: impl Fn(GroupId, NodeId) -> bool) -> Vec<Pull> {
-        let hit = |pull: &Pull| pull.with.zip(pull.request.group).is_some_and(|(node, group)| lost(group, node));
-        let numbers: Vec<u64> = self.all.iter().filter(|(_, pull)| hit(pull)).map(|(number, _)| *number).collect();
-        numbers.into_iter().filter_map(|number| self.all.remove(&number)).collect()
+        let hit = |pull: &Pull| {
+            pull.with
+                .zip(pull.request.group)
+                .is_some_and(|(node, group)| lost(group, node))
+        };
+        let numbers: Vec<u64> = self
+            .all
+            .iter()
+            .filter(|(_, pull)| hit(pull))
+            .map(|(number, _)| *number)
+            .collect();
+        numbers
+            .into_iter()
+            .filter_map(|number| self.all.remove(&number))
+            .collect()
     }
 }
 
@@ -101,7 +121,10 @@ impl Core {
     pub(crate) fn pull_entry(&mut self, mut request: Request) {
         let Some(group) = request.group else { return };
         request.node = self.shared.identity.node;
-        request.id = RequestId { sender: self.own_key(), number: 0 };
+        request.id = RequestId {
+            sender: self.own_key(),
+            number: 0,
+        };
         if self.leads(group) {
             self.admit_pull(request, None);
             return;
@@ -114,14 +137,18 @@ impl Core {
     /// Sends a remembered request to the leader, or holds it until there is one.
     fn send_pull(&mut self, number: u64) {
         let now = self.now.mono;
-        let Some(pull) = self.consumers.pulls.all.get_mut(&number) else { return };
+        let Some(pull) = self.consumers.pulls.all.get_mut(&number) else {
+            return;
+        };
         let Some(group) = pull.request.group else { return };
         let next = pull.next.take();
         let Some(node) = next.or_else(|| self.leader_elsewhere(group)) else {
             self.consumers.pulls.hold(number, now);
             return;
         };
-        let Some(pull) = self.consumers.pulls.all.get_mut(&number) else { return };
+        let Some(pull) = self.consumers.pulls.all.get_mut(&number) else {
+            return;
+        };
         pull.with = Some(node);
         let mut request = pull.request.clone();
         request.id.number = number;
@@ -181,14 +208,24 @@ impl Core {
         if self.consumers.pulls.all.is_empty() {
             return;
         }
-        let Some(leader) = self.leader_of(group) else { return };
-        for pull in self.consumers.pulls.take_where(|of, with| of == group && with != leader) {
+        let Some(leader) = self.leader_of(group) else {
+            return;
+        };
+        for pull in self
+            .consumers
+            .pulls
+            .take_where(|of, with| of == group && with != leader)
+        {
             self.leadership_changed(&pull);
         }
     }
 
     fn leadership_changed(&mut self, pull: &Pull) {
-        self.send_status(pull.request.account, &pull.request.reply, &Status::LeadershipChange);
+        self.send_status(
+            pull.request.account,
+            &pull.request.reply,
+            &Status::LeadershipChange,
+        );
     }
 
     /// Tries again what no leader has taken.
@@ -199,7 +236,9 @@ impl Core {
         }
         self.consumers.pulls.retry_at = None;
         for number in std::mem::take(&mut self.consumers.pulls.held) {
-            let Some(pull) = self.consumers.pulls.all.get(&number) else { continue };
+            let Some(pull) = self.consumers.pulls.all.get(&number) else {
+                continue;
+            };
             let leads_here = pull.request.group.is_some_and(|group| self.leads(group));
             if leads_here {
                 if let Some(pull) = self.consumers.pulls.remove(number) {
@@ -221,7 +260,11 @@ impl Core {
     pub(crate) fn pull_request(&mut self, request: Request) {
         let id = request.id;
         let here = request.node == self.shared.identity.node && id.sender == self.own_key();
-        let entered = (!here).then_some(Entered { node: request.node, sender: id.sender, number: id.number });
+        let entered = (!here).then_some(Entered {
+            node: request.node,
+            sender: id.sender,
+            number: id.number,
+        });
         self.admit_pull(request, entered);
     }
 
@@ -262,7 +305,9 @@ impl Core {
             self.refuse_pull(request, entered);
             return;
         };
-        let Some(account) = self.slot(group).map(|slot| slot.account) else { return };
+        let Some(account) = self.slot(group).map(|slot| slot.account) else {
+            return;
+        };
         if wants_higher_level(&request.header) {
             self.send_status(account, &request.reply, &Status::RequiredApiLevel);
             self.end_at_once(group, entered);
@@ -285,18 +330,39 @@ impl Core {
         root: &Root,
     ) -> bool {
         let mut notices = std::mem::take(&mut self.consumers.scratch.notices);
-        let Some(slot) = self.slot_mut(group) else { return false };
-        let Machine::Stream(stream) = &slot.machine else { return false };
-        let name = request.subject.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+        let Some(slot) = self.slot_mut(group) else {
+            return false;
+        };
+        let Machine::Stream(stream) = &slot.machine else {
+            return false;
+        };
+        let name = request
+            .subject
+            .rsplit(|byte| *byte == b'.')
+            .next()
+            .unwrap_or_default();
         let name = std::str::from_utf8(name).unwrap_or_default();
-        let Some(id) = slot.consumers.id_of(stream, name) else { return false };
-        let Some(consumer) = stream.consumer_by_id(id) else { return false };
-        let Some(one) = slot.consumers.consumers.get_mut(&id) else { return false };
+        let Some(id) = slot.consumers.id_of(stream, name) else {
+            return false;
+        };
+        let Some(consumer) = stream.consumer_by_id(id) else {
+            return false;
+        };
+        let Some(one) = slot.consumers.consumers.get_mut(&id) else {
+            return false;
+        };
         if let Some(from) = entered {
             one.enter(&request.reply, from);
         }
         let view = View::new(stream, consumer, root);
-        one.leader.pull(now, request.reply.clone(), &request.payload, consumer.state(), &view, &mut notices);
+        one.leader.pull(
+            now,
+            request.reply.clone(),
+            &request.payload,
+            consumer.state(),
+            &view,
+            &mut notices,
+        );
         one.queue(&mut notices);
         slot.consumers.touch(id);
         self.consumers.scratch.notices = notices;
@@ -312,13 +378,26 @@ impl Core {
     /// Notes that a request has ended; the place where it entered hears of it at the end of the turn.
     pub(super) fn pull_ended(&mut self, group: GroupId, from: Entered, end: PullEnd) {
         let Entered { node, sender, number } = from;
-        self.consumers.ended.entry((node, sender, group, end)).or_default().push(number);
+        self.consumers
+            .ended
+            .entry((node, sender, group, end))
+            .or_default()
+            .push(number);
     }
 
     /// Tells the places where requests entered that they have ended.
     pub(super) fn send_ended(&mut self) {
         for ((node, sender, group, end), numbers) in std::mem::take(&mut self.consumers.ended) {
-            self.send_cell(node, LaneKind::Client, Cell::PullsEnded(PullsEnded { group, sender, end, numbers }));
+            self.send_cell(
+                node,
+                LaneKind::Client,
+                Cell::PullsEnded(PullsEnded {
+                    group,
+                    sender,
+                    end,
+                    numbers,
+                }),
+            );
         }
     }
 
@@ -350,7 +429,9 @@ fn may_not_wait(body: &[u8]) -> bool {
 /// Whether a request needs a later level of the API than this server has.
 fn wants_higher_level(header: &[u8]) -> bool {
     tidelock_wire::header::find(header, b"Nats-Required-Api-Level").is_some_and(|value| {
-        let level = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<i64>().ok());
+        let level = std::str::from_utf8(value)
+            .ok()
+            .and_then(|text| text.trim().parse::<i64>().ok());
         level.is_none_or(|level| level > i64::from(API_LEVEL))
     })
 }
@@ -363,7 +444,10 @@ mod tests {
     use tidelock_jetstream::command::WindowKey;
 
     fn request(group: u64) -> Request {
-        let sender = WindowKey { boot: BootId(1), worker: WorkerId(0) };
+        let sender = WindowKey {
+            boot: BootId(1),
+            worker: WorkerId(0),
+        };
         Request {
             id: RequestId { sender, number: 0 },
             node: NodeId(1),
@@ -431,8 +515,14 @@ mod tests {
     #[test]
     fn a_higher_level_is_refused() {
         assert!(!wants_higher_level(b""));
-        assert!(!wants_higher_level(b"NATS/1.0\r\nNats-Required-Api-Level: 2\r\n\r\n"));
-        assert!(wants_higher_level(b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"));
-        assert!(wants_higher_level(b"NATS/1.0\r\nNats-Required-Api-Level: x\r\n\r\n"));
+        assert!(!wants_higher_level(
+            b"NATS/1.0\r\nNats-Required-Api-Level: 2\r\n\r\n"
+        ));
+        assert!(wants_higher_level(
+            b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"
+        ));
+        assert!(wants_higher_level(
+            b"NATS/1.0\r\nNats-Required-Api-Level: x\r\n\r\n"
+        ));
     }
 }

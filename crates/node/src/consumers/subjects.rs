@@ -52,7 +52,11 @@ impl<'a> AckSubject<'a> {
         };
         let text = |at: usize| std::str::from_utf8(tokens.get(at)?).ok();
         let seq = number(tokens.get(names + 3)?)?;
-        Some(Self { stream: text(names)?, consumer: text(names + 1)?, seq: StreamSeq(seq) })
+        Some(Self {
+            stream: text(names)?,
+            consumer: text(names + 1)?,
+            seq: StreamSeq(seq),
+        })
     }
 }
 
@@ -60,13 +64,16 @@ impl<'a> FlowSubject<'a> {
     /// Reads a subject below `$JS.FC.`; `None` if it has neither form.
     pub(crate) fn parse(subject: &'a [u8]) -> Option<Self> {
         let tokens: SmallVec<[&[u8]; TOKENS]> = tokens(subject).take(TOKENS).collect();
-        let (stream, consumer, id) = match tokens.as_slice() {
-            [b"$JS", b"FC", stream, consumer, id] | [b"$JS", b"FC", _, _, stream, consumer, id] => {
-                (stream, consumer, id)
-            }
-            _ => return None,
+        let ([b"$JS", b"FC", stream, consumer, id] | [b"$JS", b"FC", _, _, stream, consumer, id]) =
+            tokens.as_slice()
+        else {
+            return None;
         };
-        Some(Self { stream: std::str::from_utf8(stream).ok()?, consumer: std::str::from_utf8(consumer).ok()?, id })
+        Some(Self {
+            stream: std::str::from_utf8(stream).ok()?,
+            consumer: std::str::from_utf8(consumer).ok()?,
+            id,
+        })
     }
 }
 
@@ -95,7 +102,11 @@ pub(crate) fn write_ack_subject(
     let mut digits = itoa::Buffer::new();
     out.clear();
     out.extend_from_slice(prefix);
-    for number in [u64::from(delivered.count), delivered.stream_seq.0, delivered.deliver_seq.0] {
+    for number in [
+        u64::from(delivered.count),
+        delivered.stream_seq.0,
+        delivered.deliver_seq.0,
+    ] {
         out.extend_from_slice(digits.format(number).as_bytes());
         out.push(b'.');
     }
@@ -111,10 +122,23 @@ mod tests {
 
     #[test]
     fn both_forms_of_ack_subjects_are_read() {
-        let expected = Some(AckSubject { stream: "S", consumer: "C", seq: StreamSeq(7) });
-        assert_eq!(AckSubject::parse(b"$JS.ACK.S.C.1.7.3.1700000000000000000.5"), expected);
-        assert_eq!(AckSubject::parse(b"$JS.ACK._.abcdefgh.S.C.1.7.3.1700000000000000000.5"), expected);
-        assert_eq!(AckSubject::parse(b"$JS.ACK.hub.abcdefgh.S.C.1.7.3.1700000000000000000.5.x.y.z"), expected);
+        let expected = Some(AckSubject {
+            stream: "S",
+            consumer: "C",
+            seq: StreamSeq(7),
+        });
+        assert_eq!(
+            AckSubject::parse(b"$JS.ACK.S.C.1.7.3.1700000000000000000.5"),
+            expected
+        );
+        assert_eq!(
+            AckSubject::parse(b"$JS.ACK._.abcdefgh.S.C.1.7.3.1700000000000000000.5"),
+            expected
+        );
+        assert_eq!(
+            AckSubject::parse(b"$JS.ACK.hub.abcdefgh.S.C.1.7.3.1700000000000000000.5.x.y.z"),
+            expected
+        );
     }
 
     #[test]
@@ -137,18 +161,28 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let names = names("S", "C");
-        let delivered =
-            Delivered { stream_seq: StreamSeq(u64::MAX), deliver_seq: DeliverSeq(8), count: 2 };
+        let delivered = Delivered {
+            stream_seq: StreamSeq(u64::MAX),
+            deliver_seq: DeliverSeq(8),
+            count: 2,
+        };
         let mut out = b"old".to_vec();
         write_ack_subject(&mut out, &names.ack_prefix, &delivered, Wall(17), 4);
         assert_eq!(out, b"$JS.ACK.S.C.2.18446744073709551615.8.17.4");
         let read = AckSubject::parse(&out).unwrap();
-        assert_eq!((read.stream, read.consumer, read.seq), ("S", "C", StreamSeq(u64::MAX)));
+        assert_eq!(
+            (read.stream, read.consumer, read.seq),
+            ("S", "C", StreamSeq(u64::MAX))
+        );
     }
 
     #[test]
     fn both_forms_of_flow_control_subjects_are_read() {
-        let expected = Some(FlowSubject { stream: "S", consumer: "C", id: b"0A1Z" });
+        let expected = Some(FlowSubject {
+            stream: "S",
+            consumer: "C",
+            id: b"0A1Z",
+        });
         assert_eq!(FlowSubject::parse(b"$JS.FC.S.C.0A1Z"), expected);
         assert_eq!(FlowSubject::parse(b"$JS.FC._.abcdefgh.S.C.0A1Z"), expected);
         assert_eq!(FlowSubject::parse(b"$JS.FC.S.C"), None);

@@ -51,7 +51,9 @@ impl Core {
     pub(crate) fn consumers_lead(&mut self, group: GroupId) {
         let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
-        let Machine::Stream(stream) = &slot.machine else { return };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
         let mut leading = Leading::default();
         for consumer in stream.consumers() {
             leading.insert(now, &slot.name, consumer);
@@ -63,7 +65,11 @@ impl Core {
     /// This node leads a group no more: those who wait are told.
     pub(crate) fn consumers_follow(&mut self, group: GroupId) {
         let is_there = self.shared.directory.load().by_group(group).is_some();
-        let status = if is_there { Status::LeadershipChange } else { Status::ConsumerDeleted };
+        let status = if is_there {
+            Status::LeadershipChange
+        } else {
+            Status::ConsumerDeleted
+        };
         self.close_consumers(group, &status);
     }
 
@@ -71,12 +77,17 @@ impl Core {
     pub(crate) fn consumers_stop(&mut self) {
         let groups: Vec<GroupId> = self.groups.slots.keys().copied().collect();
         for group in groups {
-            self.close_consumers(group, &Status::ServerShutdown(tidelock_jetstream::consumer::Remaining::default()));
+            self.close_consumers(
+                group,
+                &Status::ServerShutdown(tidelock_jetstream::consumer::Remaining::default()),
+            );
         }
     }
 
     fn close_consumers(&mut self, group: GroupId, status: &Status) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         let (account, leading) = (slot.account, std::mem::take(&mut slot.consumers));
         for (_, mut one) in leading.consumers {
             self.close_one(group, account, &mut one, status);
@@ -122,18 +133,26 @@ impl Core {
     /// An entry is applied: acts on what it has brought about, in order.
     pub(crate) fn consumers_applied(&mut self, group: GroupId, events: &mut Vec<Event>) {
         let now = self.now;
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         let mut leading = std::mem::take(&mut slot.consumers);
         let account = slot.account;
         for event in events.drain(..) {
-            let Some(slot) = self.groups.slots.get(&group) else { return };
-            let Machine::Stream(stream) = &slot.machine else { return };
+            let Some(slot) = self.groups.slots.get(&group) else {
+                return;
+            };
+            let Machine::Stream(stream) = &slot.machine else {
+                return;
+            };
             match event {
                 Event::Stored { seq, record } => stored(&mut leading, seq, &record),
                 Event::Removed(seq) => removed(&mut leading, seq),
                 Event::RemovedBelow(first) => removed_below(&mut leading, first),
                 Event::Delivered(id, delivered) => {
-                    let Some(one) = leading.consumers.get_mut(&id) else { continue };
+                    let Some(one) = leading.consumers.get_mut(&id) else {
+                        continue;
+                    };
                     let mut notices = std::mem::take(&mut self.consumers.scratch.notices);
                     let outgoing = one.leader.on_delivered(now.mono, &delivered, &mut notices);
                     one.outbox.extend(outgoing.map(Out::Message));
@@ -142,7 +161,13 @@ impl Core {
                     leading.touch(id);
                 }
                 Event::Changed(id, change) => {
-                    changed(&mut leading, now.mono, slot, stream.consumer_by_id(id), (id, change));
+                    changed(
+                        &mut leading,
+                        now.mono,
+                        slot,
+                        stream.consumer_by_id(id),
+                        (id, change),
+                    );
                     if matches!(change, ConsumerChange::Created | ConsumerChange::Updated) {
                         self.watch(group);
                     }
@@ -158,7 +183,10 @@ impl Core {
                 }
                 Event::Advisory(advisory) => {
                     leading.touch(advisory.consumer);
-                    let name = leading.consumers.get(&advisory.consumer).map(|one| one.name.clone());
+                    let name = leading
+                        .consumers
+                        .get(&advisory.consumer)
+                        .map(|one| one.name.clone());
                     if let Some(name) = name {
                         self.consumer_advisory(group, account, &name, &advisory);
                     }
@@ -182,7 +210,9 @@ impl Core {
 
     /// The end of a turn, before the group proposes.
     pub(crate) fn consumers_turn(&mut self, group: GroupId) {
-        let Some(slot) = self.groups.slots.get_mut(&group).filter(|slot| slot.leads) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group).filter(|slot| slot.leads) else {
+            return;
+        };
         if !slot.consumers.has_work() {
             return;
         }
@@ -210,29 +240,51 @@ impl Core {
         scratch: &mut Scratch,
     ) {
         let now = self.now;
-        let Some(slot) = self.groups.slots.get(&group) else { return };
-        let Machine::Stream(stream) = &slot.machine else { return };
+        let Some(slot) = self.groups.slots.get(&group) else {
+            return;
+        };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
         let Some(consumer) = stream.consumer_by_id(id) else {
             leading.remove(id);
             return;
         };
-        let Some(one) = leading.consumers.get_mut(&id) else { return };
+        let Some(one) = leading.consumers.get_mut(&id) else {
+            return;
+        };
         one.settle(now.mono, root, scratch);
         let plan = one.plan(now, stream, consumer, root, scratch);
         self.propose_acks(group, id, one, &plan, scratch);
         if let Some(ticket) = plan.ticket {
-            let waiter = Waiter::Ack(AckWaiter::Delivered { group, consumer: id, ticket });
-            self.command(group, waiter, |entry| entry.deliver(id, plan.epoch, scratch.seqs.drain(..)));
+            let waiter = Waiter::Ack(AckWaiter::Delivered {
+                group,
+                consumer: id,
+                ticket,
+            });
+            self.command(group, waiter, |entry| {
+                entry.deliver(id, plan.epoch, scratch.seqs.drain(..))
+            });
         }
-        if let Some(Position { stream_seq, deliver_seq }) = plan.progress {
-            self.command(group, Waiter::Nobody, |entry| entry.progress(id, plan.epoch, stream_seq, deliver_seq));
+        if let Some(Position {
+            stream_seq,
+            deliver_seq,
+        }) = plan.progress
+        {
+            self.command(group, Waiter::Nobody, |entry| {
+                entry.progress(id, plan.epoch, stream_seq, deliver_seq)
+            });
         }
         if let Some(activity) = plan.idle {
             self.command(group, Waiter::Nobody, |entry| entry.delete_if_idle(id, activity));
         }
         if let Some(need) = plan.need {
             one.fetching = true;
-            self.fetch(group, need, Waiter::Ack(AckWaiter::Fetched { group, consumer: id }));
+            self.fetch(
+                group,
+                need,
+                Waiter::Ack(AckWaiter::Fetched { group, consumer: id }),
+            );
         }
         self.flush_outbox(group, account, id, one, scratch);
         let at = self.deadline_of(group, id, one);
@@ -243,14 +295,32 @@ impl Core {
     }
 
     /// Adds a turn's acknowledgements to the log.
-    fn propose_acks(&mut self, group: GroupId, id: ConsumerId, one: &mut One, plan: &Plan, scratch: &mut Scratch) {
+    fn propose_acks(
+        &mut self,
+        group: GroupId,
+        id: ConsumerId,
+        one: &mut One,
+        plan: &Plan,
+        scratch: &mut Scratch,
+    ) {
         let all = one.acks_all();
         while let Some(mut run) = one.acks.take() {
             run.ranges(all, plan.delivered, &mut scratch.ranges);
-            let Run { kind, reason, seqs, replies } = run;
+            let Run {
+                kind,
+                reason,
+                seqs,
+                replies,
+            } = run;
             one.acks.give_back(seqs);
-            let waiter = Waiter::Ack(AckWaiter::Acked { group, consumer: id, replies });
-            self.command(group, waiter, |entry| entry.acks(id, plan.epoch, kind, &scratch.ranges, &reason));
+            let waiter = Waiter::Ack(AckWaiter::Acked {
+                group,
+                consumer: id,
+                replies,
+            });
+            self.command(group, waiter, |entry| {
+                entry.acks(id, plan.epoch, kind, &scratch.ranges, &reason)
+            });
         }
     }
 
@@ -260,7 +330,10 @@ impl Core {
         let state = consumer.state();
         let idle = one.leader.idle_at(state).map(|at| at.max(one.idle_from));
         let progress = one.leader.progress(state).map(|_| one.progress_from);
-        [one.leader.next_deadline(), idle, progress].into_iter().flatten().min()
+        [one.leader.next_deadline(), idle, progress]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does what is due.
@@ -340,7 +413,12 @@ impl One {
             && let Some(position) = self.leader.progress(state)
         {
             let frees = stream.config().retention != Retention::Limits;
-            self.progress_from = now.mono + if frees { PROGRESS_EVERY_FREEING } else { PROGRESS_EVERY };
+            self.progress_from = now.mono
+                + if frees {
+                    PROGRESS_EVERY_FREEING
+                } else {
+                    PROGRESS_EVERY
+                };
             plan.progress = Some(position);
         }
         if self.idle_from <= now.mono && self.leader.idle_at(state).is_some_and(|at| at <= now.mono) {
@@ -364,7 +442,9 @@ impl One {
         loop {
             let step = left.min(PICK_STEP);
             let (picks, notices) = (&mut scratch.picks, &mut scratch.notices);
-            self.stop = self.leader.pick(now, consumer.state(), &view, step, picks, notices);
+            self.stop = self
+                .leader
+                .pick(now, consumer.state(), &view, step, picks, notices);
             let picked = picks.len();
             left -= picked;
             for pick in picks.drain(..) {

@@ -66,9 +66,13 @@ fn go_duration(text: &str) -> Option<i64> {
     }
     let mut total = 0_i64;
     while !rest.is_empty() {
-        let number_len = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|len| *len > 0)?;
+        let number_len = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .filter(|len| *len > 0)?;
         let (number, after) = rest.split_at(number_len);
-        let unit_len = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let unit_len = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_len);
         total = total.checked_add(span(number, unit_ns(unit)?)?)?;
         rest = after;
@@ -95,7 +99,11 @@ fn span(number: &str, unit: i64) -> Option<i64> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
-    let whole = if whole.is_empty() { 0 } else { whole.parse::<i64>().ok()? };
+    let whole = if whole.is_empty() {
+        0
+    } else {
+        whole.parse::<i64>().ok()?
+    };
     let mut total = whole.checked_mul(unit)?;
     let mut scale = unit;
     for digit in fraction.bytes() {
@@ -116,7 +124,10 @@ mod tests {
         assert_eq!(Verb::parse(b"+OK"), Verb::Ack);
         assert_eq!(Verb::parse(b"+WPI"), Verb::Progress);
         assert_eq!(Verb::parse(b"+TERM"), Verb::Term(b""));
-        assert_eq!(Verb::parse(b"+TERM  no such thing \r\n"), Verb::Term(b"no such thing"));
+        assert_eq!(
+            Verb::parse(b"+TERM  no such thing \r\n"),
+            Verb::Term(b"no such thing")
+        );
         assert_eq!(Verb::parse(b"+NXT"), Verb::Next(b""));
         assert_eq!(Verb::parse(b"+NXT {\"batch\":5}"), Verb::Next(b"{\"batch\":5}"));
         assert_eq!(Verb::parse(b"+ack"), Verb::Unknown);
@@ -127,7 +138,10 @@ mod tests {
     #[test]
     fn delays_are_read_in_both_forms() {
         assert_eq!(Verb::parse(b"-NAK"), Verb::Nak(None));
-        assert_eq!(Verb::parse(b"-NAK {\"delay\": 5000000}"), Verb::Nak(Some(5_000_000)));
+        assert_eq!(
+            Verb::parse(b"-NAK {\"delay\": 5000000}"),
+            Verb::Nak(Some(5_000_000))
+        );
         assert_eq!(Verb::parse(b"-NAK {\"delay\": -1}"), Verb::Nak(None));
         assert_eq!(Verb::parse(b"-NAK {\"delay\": \"1s\"}"), Verb::Nak(None));
         assert_eq!(Verb::parse(b"-NAK 300ms"), Verb::Nak(Some(300_000_000)));

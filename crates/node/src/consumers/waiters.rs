@@ -48,15 +48,25 @@ impl Core {
             AckWaiter::Pull(request, entered) => self.take_pull(*request, entered),
             // The leader's side is gone, or about to be.
             AckWaiter::Delivered { .. } | AckWaiter::Acked { .. } | AckWaiter::Fetched { .. } if lost => {}
-            AckWaiter::Delivered { group, consumer, ticket } => {
+            AckWaiter::Delivered {
+                group,
+                consumer,
+                ticket,
+            } => {
                 self.touch_consumer(group, consumer, |one| one.applied = one.applied.max(Some(ticket)));
             }
             AckWaiter::Fetched { group, consumer } => {
                 self.touch_consumer(group, consumer, |one| one.fetching = false);
             }
-            AckWaiter::Acked { group, consumer, replies } => {
+            AckWaiter::Acked {
+                group,
+                consumer,
+                replies,
+            } => {
                 self.touch_consumer(group, consumer, |_| ());
-                let Some(account) = self.slot(group).map(|slot| slot.account) else { return };
+                let Some(account) = self.slot(group).map(|slot| slot.account) else {
+                    return;
+                };
                 for reply in replies {
                     self.answer_ack(account, &reply);
                 }

@@ -1,7 +1,7 @@
 //! Applying committed entries, and acting on what they bring about.
 
-use super::effects::{Fx, Republish};
 use super::drive::READ_ORDINAL;
+use super::effects::{Fx, Republish};
 use super::{Applying, Done, Machine, Slot, Waiter};
 use crate::deliver_batch::Message;
 use crate::worker::Core;
@@ -29,12 +29,16 @@ impl Core {
     /// Applies what is committed, within a budget.
     pub(super) fn apply(&mut self, group: GroupId) {
         loop {
-            let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+            let Some(slot) = self.groups.slots.get_mut(&group) else {
+                return;
+            };
             if slot.failed.is_some() {
                 return;
             }
             if slot.applying.is_none() {
-                let Some(next) = slot.queue.pop_front() else { return };
+                let Some(next) = slot.queue.pop_front() else {
+                    return;
+                };
                 if group == GroupId::META {
                     self.apply_meta(next);
                     continue;
@@ -46,7 +50,7 @@ impl Core {
             match self.step_entry(group) {
                 Progress::Done => {}
                 Progress::More => {
-                    self.groups.touched.insert(group);
+                    self.groups.later.insert(group);
                     return;
                 }
                 Progress::Waits => {
@@ -63,9 +67,18 @@ impl Core {
 
     /// Starts applying an entry of a stream; `false` if it is done already, or cannot be applied.
     fn begin_entry(&mut self, group: GroupId, entry: Committed) -> bool {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return false };
-        let Machine::Stream(stream) = &mut slot.machine else { return false };
-        let Committed { index, term, kind, data } = entry;
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return false;
+        };
+        let Machine::Stream(stream) = &mut slot.machine else {
+            return false;
+        };
+        let Committed {
+            index,
+            term,
+            kind,
+            data,
+        } = entry;
         let begun = match kind {
             CommittedKind::Normal => {
                 let checked = if slot.leads {
@@ -103,8 +116,12 @@ impl Core {
 
     fn step_entry(&mut self, group: GroupId) -> Progress {
         let mut fx = std::mem::take(&mut self.fx);
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return Progress::Done };
-        let Machine::Stream(stream) = &mut slot.machine else { return Progress::Done };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return Progress::Done;
+        };
+        let Machine::Stream(stream) = &mut slot.machine else {
+            return Progress::Done;
+        };
         fx.leads = slot.leads;
         fx.republishes = stream.config().republish.is_some();
         fx.has_consumers = stream.consumers().next().is_some();
@@ -115,7 +132,11 @@ impl Core {
             Ok(Step::Done) => Progress::Done,
             Ok(Step::More) => Progress::More,
             Ok(Step::Need(need)) => {
-                if stream.fetch(need) { Progress::Waits } else { Progress::More }
+                if stream.fetch(need) {
+                    Progress::Waits
+                } else {
+                    Progress::More
+                }
             }
             Ok(Step::Damaged(seq)) => Progress::Stops(format!("message {seq} is damaged on disk")),
             Err(error) => Progress::Stops(error.to_string()),
@@ -137,8 +158,12 @@ impl Core {
 
     /// An entry of a stream is applied whole.
     fn finish_entry(&mut self, group: GroupId, fx: &mut Fx) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
-        let Some(Applying { index, term }) = slot.applying.take() else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
+        let Some(Applying { index, term }) = slot.applying.take() else {
+            return;
+        };
         slot.raft.applied(index);
         slot.expiring = false;
         let mut replies = std::mem::take(&mut slot.pending_replies);
@@ -161,7 +186,13 @@ impl Core {
         self.serve_reads(group);
     }
 
-    fn end_command(&mut self, waiter: Waiter, ordinal: u32, replies: &[(u32, CommandOutcome)], acked: &[u32]) {
+    fn end_command(
+        &mut self,
+        waiter: Waiter,
+        ordinal: u32,
+        replies: &[(u32, CommandOutcome)],
+        acked: &[u32],
+    ) {
         if ordinal == READ_ORDINAL {
             self.end(waiter, Done::Read);
         } else if let Some((_, outcome)) = replies.iter().find(|(n, _)| *n == ordinal) {
@@ -175,11 +206,15 @@ impl Core {
 
     /// Those that wait for the entry at `index`; those of entries that another leader's has replaced are told so.
     pub(super) fn take_waiters(&mut self, group: GroupId, index: LogIndex, term: Term) -> Vec<(u32, Waiter)> {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return Vec::new() };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return Vec::new();
+        };
         let mut lost = Vec::new();
         let mut found = Vec::new();
         while slot.proposed.front().is_some_and(|entry| entry.index <= index) {
-            let Some(entry) = slot.proposed.pop_front() else { break };
+            let Some(entry) = slot.proposed.pop_front() else {
+                break;
+            };
             if entry.index == index && entry.term == term {
                 found = entry.waiters;
             } else {
@@ -196,7 +231,9 @@ impl Core {
     pub(super) fn entry_applied(&mut self, group: GroupId, index: LogIndex, term: Term) {
         let wall = self.now.wall;
         drop(self.take_waiters(group, index, term));
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if slot.leads || !slot.raft.is_leader() || slot.raft.term() != term {
             return;
         }
@@ -209,7 +246,9 @@ impl Core {
 
     /// A replica cannot go on; the others, if there are any, can.
     pub(super) fn stop_replica(&mut self, group: GroupId, text: String) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
         slot.failed = Some(text);
         slot.leads = false;
@@ -220,17 +259,30 @@ impl Core {
     /// Publishes a stored message again, as the stream's configuration says.
     fn republish(&mut self, group: GroupId, message: &Republish) {
         let Some(slot) = self.slot(group) else { return };
-        let Machine::Stream(stream) = &slot.machine else { return };
-        let Some(republish) = stream.config().republish.clone() else { return };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
+        let Some(republish) = stream.config().republish.clone() else {
+            return;
+        };
         let (account, name) = (slot.account, slot.name.clone());
-        let Ok(record) = RecordView::parse(&message.record) else { return };
-        let Ok(transform) = republish.transform() else { return };
-        let Some(subject) = transform.apply(record.subject(), message.seq.0) else { return };
+        let Ok(record) = RecordView::parse(&message.record) else {
+            return;
+        };
+        let Ok(transform) = republish.transform() else {
+            return;
+        };
+        let Some(subject) = transform.apply(record.subject(), message.seq.0) else {
+            return;
+        };
         let mut header = record.header().to_vec();
         let time = tidelock_api::Time(message.ts).to_string();
         for (key, value) in [
             ("Nats-Stream", name.to_string()),
-            ("Nats-Subject", String::from_utf8_lossy(record.subject()).into_owned()),
+            (
+                "Nats-Subject",
+                String::from_utf8_lossy(record.subject()).into_owned(),
+            ),
             ("Nats-Sequence", message.seq.to_string()),
             ("Nats-Time-Stamp", time),
             ("Nats-Last-Sequence", message.previous.to_string()),

@@ -8,6 +8,7 @@ use super::{Groups, Machine, Slot};
 use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tidelock_base::{GroupId, LogIndex, Term};
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 use tidelock_replica::{LogPosition, Members};
@@ -16,6 +17,8 @@ use tidelock_wal::WalRecord;
 
 /// Bytes that a lane may hold before groups are checkpointed (DESIGN section 9).
 const LOG_BYTES_MAX: u64 = 64 << 20;
+/// A log that is too long is looked at this often: going over all its groups costs.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Groups with fewer bytes in the oldest segment are copied forward instead.
 const SMALL_BYTES_MAX: u64 = 256 << 10;
 const MAGIC: &[u8; 8] = b"TLCHECK1";
@@ -29,6 +32,16 @@ pub(super) struct State {
     wanted: bool,
     /// One is being written: its number in the store, and what it contains.
     writing: Option<(u64, LogPosition)>,
+}
+
+impl State {
+    /// Of a group whose blocks lie in this folder.
+    pub(super) fn in_folder(folder: String) -> Self {
+        Self {
+            folder,
+            ..Self::default()
+        }
+    }
 }
 
 /// Files of the node that are being written or read.
@@ -89,7 +102,13 @@ impl Checkpoint {
         let members_at = LogIndex(number(&mut rest)?);
         let members = Members::decode(take(&mut rest)?).ok()?;
         let state = bytes.slice_ref(take(&mut rest)?);
-        Some(Self { folder, position: LogPosition { index, term }, members_at, members, state })
+        Some(Self {
+            folder,
+            position: LogPosition { index, term },
+            members_at,
+            members,
+            state,
+        })
     }
 }
 
@@ -135,14 +154,18 @@ impl Files {
 impl Groups {
     /// Whether this worker has a log, so that checkpoints make sense.
     fn log_is_long(&self) -> bool {
-        self.lane.lane.as_ref().is_some_and(|lane| lane.retained_bytes() > LOG_BYTES_MAX)
+        self.lane
+            .lane
+            .as_ref()
+            .is_some_and(|lane| lane.retained_bytes() > LOG_BYTES_MAX)
     }
 }
 
 impl Core {
     /// Wants checkpoints where the log has grown too long, and writes those whose stores are flushed.
     pub(super) fn checkpoints(&mut self) {
-        if self.groups.log_is_long() {
+        if self.groups.checkpoints_at <= self.now.mono && self.groups.log_is_long() {
+            self.groups.checkpoints_at = self.now.mono + LOOK_AGAIN;
             self.want_checkpoints();
         }
         let ready: Vec<GroupId> = self.groups.wanted_checkpoints.iter().copied().collect();
@@ -152,20 +175,32 @@ impl Core {
     }
 
     fn want_checkpoints(&mut self) {
-        let Some(lane) = &mut self.groups.lane.lane else { return };
+        let Some(lane) = &mut self.groups.lane.lane else {
+            return;
+        };
         let retained = lane.retained();
         let requests = lane.relocate(SMALL_BYTES_MAX);
         if !requests.is_empty() {
-            self.out.io.push(IoJob { owner: IoOwner::Log, requests, inline: false });
+            self.out.io.push(IoJob {
+                owner: IoOwner::Log,
+                requests,
+                inline: false,
+            });
         }
-        for held in retained.groups.iter().filter(|held| held.bytes_in_oldest > SMALL_BYTES_MAX) {
+        for held in retained
+            .groups
+            .iter()
+            .filter(|held| held.bytes_in_oldest > SMALL_BYTES_MAX)
+        {
             self.want_checkpoint(held.group);
         }
     }
 
     /// Wants a checkpoint of a group.
     pub(super) fn want_checkpoint(&mut self, group: GroupId) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if slot.checkpoint.wanted || slot.checkpoint.writing.is_some() || slot.failed.is_some() {
             return;
         }
@@ -190,14 +225,23 @@ impl Core {
         slot.checkpoint.writing = Some((number, checkpoint.position));
         self.groups.wanted_checkpoints.remove(&group);
         let Ok(file) = checkpoint_file(group) else { return };
-        let op = IoOp::Replace { file, data: checkpoint.encode() };
+        let op = IoOp::Replace {
+            file,
+            data: checkpoint.encode(),
+        };
         let request = self.groups.files.request(FileJob::Checkpoint(group), op);
-        self.out.io.push(IoJob { owner: IoOwner::Node, requests: vec![request], inline: false });
+        self.out.io.push(IoJob {
+            owner: IoOwner::Node,
+            requests: vec![request],
+            inline: false,
+        });
     }
 
     /// A file operation of the node has ended.
     pub(super) fn file_done(&mut self, done: &IoDone) {
-        let Some(job) = self.groups.files.out.remove(&done.token) else { return };
+        let Some(job) = self.groups.files.out.remove(&done.token) else {
+            return;
+        };
         match job {
             FileJob::Checkpoint(group) => self.checkpoint_written(group, done),
             FileJob::Removal => {}
@@ -207,8 +251,12 @@ impl Core {
     }
 
     fn checkpoint_written(&mut self, group: GroupId, done: &IoDone) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
-        let Some((number, position)) = slot.checkpoint.writing.take() else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
+        let Some((number, position)) = slot.checkpoint.writing.take() else {
+            return;
+        };
         if let Err(error) = &done.result {
             tracing::warn!("Checkpoint of stream {:?} not written: {error}", slot.name);
             return;
@@ -219,7 +267,11 @@ impl Core {
         slot.raft.compact(position.index);
         let durable = slot.durable;
         if durable {
-            self.groups.log(&WalRecord::Truncated { group, index: position.index, term: position.term });
+            self.groups.log(&WalRecord::Truncated {
+                group,
+                index: position.index,
+                term: position.term,
+            });
         }
         self.store_io(group);
     }
@@ -228,22 +280,31 @@ impl Core {
     pub(super) fn store_done(&mut self, group: GroupId, done: &IoDone) {
         use tidelock_store::StoreEvent;
         let Some(slot) = self.slot_mut(group) else { return };
-        let Machine::Stream(stream) = &mut slot.machine else { return };
+        let Machine::Stream(stream) = &mut slot.machine else {
+            return;
+        };
         match stream.io_done(done) {
             StoreEvent::Nothing | StoreEvent::Sealed { .. } => {}
             StoreEvent::Arrived { from, upto } | StoreEvent::Damaged { from, upto } => {
-                let (ready, later): (Vec<_>, Vec<_>) =
-                    slot.fetches.drain(..).partition(|fetch| (from..=upto).contains(&fetch.seq));
+                let (ready, later): (Vec<_>, Vec<_>) = slot
+                    .fetches
+                    .drain(..)
+                    .partition(|fetch| (from..=upto).contains(&fetch.seq));
                 slot.fetches.extend(later);
-                slot.reads.extend(ready.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
+                slot.reads
+                    .extend(ready.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
             }
             StoreEvent::ReadFailed { .. } => {
                 tracing::warn!("A block of stream {:?} could not be read", slot.name);
                 let all: Vec<_> = slot.fetches.drain(..).collect();
-                slot.reads.extend(all.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
+                slot.reads
+                    .extend(all.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
             }
             StoreEvent::WriteFailed { .. } => {
-                tracing::warn!("A block of stream {:?} could not be written; it will be tried again", slot.name);
+                tracing::warn!(
+                    "A block of stream {:?} could not be written; it will be tried again",
+                    slot.name
+                );
                 stream.resume_writes();
             }
         }
@@ -294,14 +355,20 @@ mod tests {
     fn checkpoints_come_back_and_damage_is_noticed() {
         let checkpoint = Checkpoint {
             folder: "7.1".to_owned(),
-            position: LogPosition { index: LogIndex(9), term: Term(2) },
+            position: LogPosition {
+                index: LogIndex(9),
+                term: Term(2),
+            },
             members_at: LogIndex(4),
             members: Members::of_voters(&[ReplicaId(1), ReplicaId(5)]),
             state: Bytes::from_static(b"state"),
         };
         let bytes = checkpoint.encode();
         let read = Checkpoint::decode(&bytes).expect("whole");
-        assert_eq!((read.folder.as_str(), read.position, read.members_at), ("7.1", checkpoint.position, LogIndex(4)));
+        assert_eq!(
+            (read.folder.as_str(), read.position, read.members_at),
+            ("7.1", checkpoint.position, LogIndex(4))
+        );
         assert_eq!((read.members, read.state), (checkpoint.members, checkpoint.state));
         for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();

@@ -32,7 +32,6 @@ impl Core {
             self.expire(group);
             self.consumers_tick(group);
             self.sources_tick(group);
-            self.tick_snapshots(group);
         }
         self.tick_lane();
         self.tick_formation();
@@ -44,9 +43,16 @@ impl Core {
     /// Proposes the expiry of what is due, on the leader.
     fn expire(&mut self, group: GroupId) {
         let wall = self.now.wall;
-        let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads && !slot.expiring) else { return };
-        let Machine::Stream(stream) = &slot.machine else { return };
-        if stream.next_due().is_some_and(|due| due <= wall.max(slot.last_stamp)) {
+        let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads && !slot.expiring) else {
+            return;
+        };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
+        if stream
+            .next_due()
+            .is_some_and(|due| due <= wall.max(slot.last_stamp))
+        {
             slot.expiring = true;
             slot.open.stream.expire_through();
         }
@@ -67,10 +73,13 @@ impl Core {
                 self.drain_ready(group);
                 self.apply(group);
                 self.serve_reads(group);
+                self.tick_snapshots(group);
                 self.store_io(group);
                 self.arm_group(group);
             }
         }
+        let mut later = std::mem::take(&mut self.groups.later);
+        self.groups.touched.append(&mut later);
         self.cut_lane();
         self.checkpoints();
         self.flush_meta_events();
@@ -84,17 +93,25 @@ impl Core {
     /// Proposes this turn's entry, unless enough are in flight.
     fn propose(&mut self, group: GroupId) {
         let (mono, wall) = (self.now.mono, self.now.wall);
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if !slot.leads {
             return;
         }
         slot.seal_if(wall, |open| !open.is_empty());
         while slot.in_flight() < ENTRIES_IN_FLIGHT_MAX {
             let Some(sealed) = slot.sealed.front() else { return };
-            let Ok(index) = slot.raft.propose(mono, sealed.data.clone()) else { return };
+            let Ok(index) = slot.raft.propose(mono, sealed.data.clone()) else {
+                return;
+            };
             let term = slot.raft.term();
             if let Some(sealed) = slot.sealed.pop_front() {
-                slot.proposed.push_back(Proposed { index, term, waiters: sealed.waiters });
+                slot.proposed.push_back(Proposed {
+                    index,
+                    term,
+                    waiters: sealed.waiters,
+                });
             }
         }
     }
@@ -103,14 +120,20 @@ impl Core {
     fn start_reads(&mut self, group: GroupId) {
         let now = self.now.mono;
         let token = ReadToken(self.groups.next_token + 1);
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if slot.waiting_reads.is_empty() {
             return;
         }
         let waiters = std::mem::take(&mut slot.waiting_reads);
-        if slot.leads && let Some(sealed) = slot.sealed.back_mut() {
+        if slot.leads
+            && let Some(sealed) = slot.sealed.back_mut()
+        {
             // Proposed after the read arrived: once it is applied, this replica has led since then.
-            sealed.waiters.extend(waiters.into_iter().map(|waiter| (READ_ORDINAL, waiter)));
+            sealed
+                .waiters
+                .extend(waiters.into_iter().map(|waiter| (READ_ORDINAL, waiter)));
             return;
         }
         self.groups.next_token = token.0;
@@ -128,7 +151,9 @@ impl Core {
                 tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
                 slot.failed = Some(text);
             }
-            let Some(ready) = slot.raft.take_ready() else { return };
+            let Some(ready) = slot.raft.take_ready() else {
+                return;
+            };
             let durable = slot.durable;
             if !ready.persist.is_empty() && durable {
                 let batch = self.groups.persist(group, &ready.persist);
@@ -154,7 +179,9 @@ impl Core {
             self.role_changed(group, role.role, role.leader);
         }
         self.snapshot_events(group, ready.snapshot);
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         slot.queue.extend(ready.committed);
         for read in ready.reads {
             self.read_ended(group, read);
@@ -162,21 +189,33 @@ impl Core {
     }
 
     fn send_raft(&mut self, group: GroupId, outgoing: Outgoing) {
-        let Some(slot) = self.groups.slots.get(&group) else { return };
-        let Some(node) = slot.node_of(outgoing.to) else { return };
+        let Some(slot) = self.groups.slots.get(&group) else {
+            return;
+        };
+        let Some(node) = slot.node_of(outgoing.to) else {
+            return;
+        };
         let lane = match outgoing.lane {
             Lane::Heartbeat => LaneKind::Pulse,
             Lane::Log => LaneKind::Log,
             Lane::Bulk => LaneKind::Bulk,
         };
-        let frame = RaftFrame { group, from: slot.me, to: outgoing.to, lane, parts: outgoing.frame };
+        let frame = RaftFrame {
+            group,
+            from: slot.me,
+            to: outgoing.to,
+            lane,
+            parts: outgoing.frame,
+        };
         self.send_cell(node, lane, Cell::Raft(frame));
     }
 
     /// A frame of a peer has arrived.
     pub(crate) fn receive_raft(&mut self, frame: RaftFrame) {
         let now = self.now.mono;
-        let Some(slot) = self.slot_mut(frame.group) else { return };
+        let Some(slot) = self.slot_mut(frame.group) else {
+            return;
+        };
         if slot.me != frame.to || slot.failed.is_some() {
             return;
         }
@@ -185,12 +224,18 @@ impl Core {
             many => many.concat().into(),
         };
         if let Err(error) = slot.raft.step(now, frame.from, &whole) {
-            tracing::debug!("Frame of replica {} of group {} ignored: {error}", frame.from, frame.group);
+            tracing::debug!(
+                "Frame of replica {} of group {} ignored: {error}",
+                frame.from,
+                frame.group
+            );
         }
     }
 
     fn role_changed(&mut self, group: GroupId, role: Role, leader: Option<tidelock_base::ReplicaId>) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         slot.leader = leader;
         let led = slot.leads;
         if role != Role::Leader && led {
@@ -210,8 +255,12 @@ impl Core {
     }
 
     fn read_ended(&mut self, group: GroupId, read: ReadResult) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
-        let Some(waiters) = slot.asked.remove(&read.token) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
+        let Some(waiters) = slot.asked.remove(&read.token) else {
+            return;
+        };
         match read.outcome {
             ReadOutcome::At(index) => {
                 // What this leader has proposed before the read is seen by it, too.
@@ -229,7 +278,9 @@ impl Core {
 
     /// Serves the reads that the applied state has caught up with.
     pub(super) fn serve_reads(&mut self, group: GroupId) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if slot.applying.is_some() || slot.reads.is_empty() {
             return;
         }
@@ -243,11 +294,19 @@ impl Core {
 
     /// Hands the store's operations to the shell.
     pub(super) fn store_io(&mut self, group: GroupId) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
-        let Machine::Stream(stream) = &mut slot.machine else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
+        let Machine::Stream(stream) = &mut slot.machine else {
+            return;
+        };
         let requests = stream.take_io();
         if !requests.is_empty() {
-            self.out.io.push(IoJob { owner: IoOwner::Store(group), requests, inline: false });
+            self.out.io.push(IoJob {
+                owner: IoOwner::Store(group),
+                requests,
+                inline: false,
+            });
         }
     }
 
@@ -256,8 +315,15 @@ impl Core {
         let now = self.now;
         let consumers = self.consumers_deadline(group);
         let sources = self.sources_deadline(group);
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
-        let next = [slot.raft.next_deadline(), slot.due(now.mono, now.wall), consumers, sources];
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
+        let next = [
+            slot.raft.next_deadline(),
+            slot.due(now.mono, now.wall),
+            consumers,
+            sources,
+        ];
         let next = next.into_iter().flatten().min();
         if next == slot.armed {
             return;
@@ -287,7 +353,9 @@ impl Slot {
 
     /// When the leader's log next wants an expiry, in monotonic time.
     fn due(&self, mono: Mono, wall: Wall) -> Option<Mono> {
-        let Machine::Stream(stream) = &self.machine else { return None };
+        let Machine::Stream(stream) = &self.machine else {
+            return None;
+        };
         if !self.leads || self.expiring {
             return None;
         }
@@ -308,7 +376,10 @@ impl Slot {
 
     /// Ends the open entry if `when` says so.
     pub(super) fn seal_if(&mut self, wall: Wall, when: impl FnOnce(&SealView) -> bool) {
-        let view = SealView { bytes: self.open.stream.len(), empty: self.open.is_empty() };
+        let view = SealView {
+            bytes: self.open.stream.len(),
+            empty: self.open.is_empty(),
+        };
         if view.empty || !when(&view) {
             return;
         }
@@ -316,9 +387,13 @@ impl Slot {
         let open = &mut self.open;
         let data = match &self.machine {
             Machine::Stream(_) => open.stream.finish(stamp),
-            Machine::Meta(_) => {
-                Some(MetaEntry { stamp, commands: std::mem::take(&mut open.meta) }.encode())
-            }
+            Machine::Meta(_) => Some(
+                MetaEntry {
+                    stamp,
+                    commands: std::mem::take(&mut open.meta),
+                }
+                .encode(),
+            ),
         };
         let waiters = std::mem::take(&mut open.waiters);
         if let Some(data) = data {

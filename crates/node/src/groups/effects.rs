@@ -52,7 +52,11 @@ impl Effects for Fx {
             run.list.push(outcome.clone());
             return;
         }
-        self.outcomes.push(OutcomeRun { key, first: number, list: vec![outcome.clone()] });
+        self.outcomes.push(OutcomeRun {
+            key,
+            first: number,
+            list: vec![outcome.clone()],
+        });
     }
 
     fn stored(&mut self, message: &StoredMessage<'_>) {

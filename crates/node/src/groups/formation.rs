@@ -60,7 +60,11 @@ enum Message {
     /// Found the metadata from this founding state.
     Found(Vec<u8>),
     /// Join the metadata of this cluster with this replica.
-    Join { cluster: String, replica: u64, servers: Vec<ServerSpec> },
+    Join {
+        cluster: String,
+        replica: u64,
+        servers: Vec<ServerSpec>,
+    },
 }
 
 impl Formation {
@@ -123,7 +127,11 @@ impl Core {
             .collect();
         proposal.push(self.shared.identity.node.0);
         proposal.sort_unstable();
-        Status { cluster, proposal, spec: self.my_spec() }
+        Status {
+            cluster,
+            proposal,
+            spec: self.my_spec(),
+        }
     }
 
     /// A peer came or went: what is waited for may be there.
@@ -144,10 +152,24 @@ impl Core {
         }
         self.groups.formation.next_tick = None;
         let status = self.my_status();
-        let peers: Vec<NodeId> =
-            self.shared.peers.load().peers.iter().filter(|peer| peer.up).map(|peer| peer.facts.node).collect();
-        let known = peers.iter().all(|node| self.groups.formation.peers.contains_key(node));
-        let all_formed = self.groups.formation.peers.values().all(|peer| peer.cluster.is_some());
+        let peers: Vec<NodeId> = self
+            .shared
+            .peers
+            .load()
+            .peers
+            .iter()
+            .filter(|peer| peer.up)
+            .map(|peer| peer.facts.node)
+            .collect();
+        let known = peers
+            .iter()
+            .all(|node| self.groups.formation.peers.contains_key(node));
+        let all_formed = self
+            .groups
+            .formation
+            .peers
+            .values()
+            .all(|peer| peer.cluster.is_some());
         for node in peers {
             self.tell(node, &Message::Status(status.clone()));
         }
@@ -165,7 +187,13 @@ impl Core {
     /// Looks whether a cluster can be founded or joined.
     fn seek(&mut self, mine: &Status) {
         let table = self.shared.peers.load_full();
-        if let Some((node, _)) = self.groups.formation.peers.iter().find(|(_, peer)| peer.cluster.is_some()) {
+        if let Some((node, _)) = self
+            .groups
+            .formation
+            .peers
+            .iter()
+            .find(|(_, peer)| peer.cluster.is_some())
+        {
             // The status told above is the request to join; the cluster's answer brings the replica id.
             tracing::debug!("Asking node {node} to join its cluster");
             return;
@@ -176,7 +204,9 @@ impl Core {
         let me = self.shared.identity.node;
         let peers = &self.groups.formation.peers;
         let agreed = mine.proposal.iter().filter(|id| **id != me.0).all(|id| {
-            peers.get(&NodeId(*id)).is_some_and(|peer| peer.cluster.is_none() && peer.proposal == mine.proposal)
+            peers
+                .get(&NodeId(*id))
+                .is_some_and(|peer| peer.cluster.is_none() && peer.proposal == mine.proposal)
         });
         if !agreed || mine.proposal.first() != Some(&me.0) {
             return;
@@ -258,7 +288,10 @@ impl Core {
             self.to_meta(MetaCommand::ServerJoin { server });
         }
         let mine = self.my_spec();
-        let listed = self.meta().and_then(|meta| meta.server(mine.id)).map(|server| server.spec.clone());
+        let listed = self
+            .meta()
+            .and_then(|meta| meta.server(mine.id))
+            .map(|server| server.spec.clone());
         if listed.is_some_and(|listed| listed != mine) {
             self.to_meta(MetaCommand::ServerUpdate { server: mine });
         }
@@ -270,9 +303,17 @@ impl Core {
     }
 
     fn tell(&mut self, node: NodeId, message: &Message) {
-        let Ok(payload) = serde_json::to_vec(message) else { return };
+        let Ok(payload) = serde_json::to_vec(message) else {
+            return;
+        };
         let request = Request {
-            id: RequestId { sender: WindowKey { boot: self.shared.identity.boot, worker: self.id }, number: 0 },
+            id: RequestId {
+                sender: WindowKey {
+                    boot: self.shared.identity.boot,
+                    worker: self.id,
+                },
+                number: 0,
+            },
             node: self.shared.identity.node,
             group: Some(GroupId::META),
             account: AccountId(0),
@@ -293,7 +334,9 @@ impl Core {
         if self.shared.options.jetstream.is_none() {
             return true;
         }
-        let Ok(message) = serde_json::from_slice::<Message>(&request.payload) else { return true };
+        let Ok(message) = serde_json::from_slice::<Message>(&request.payload) else {
+            return true;
+        };
         let now = self.now.mono;
         match message {
             Message::Status(status) => {
@@ -303,10 +346,16 @@ impl Core {
                 }
             }
             Message::Found(birth) if self.groups.formation.seeking => self.found_with(&Bytes::from(birth)),
-            Message::Join { cluster, replica, servers } if self.groups.formation.seeking => {
+            Message::Join {
+                cluster,
+                replica,
+                servers,
+            } if self.groups.formation.seeking => {
                 if let Ok(cluster) = cluster.parse() {
                     let cluster = ClusterId(cluster);
-                    self.formed(cluster, |core| core.join_meta(ReplicaId(replica), cluster, servers));
+                    self.formed(cluster, |core| {
+                        core.join_meta(ReplicaId(replica), cluster, servers)
+                    });
                 }
             }
             Message::Found(_) | Message::Join { .. } => {}
@@ -316,10 +365,13 @@ impl Core {
 
     /// Founds the metadata as another server has.
     fn found_with(&mut self, birth: &Bytes) {
-        let meta = Birth::decode(birth).and_then(|birth| Meta::restore(&birth.meta).ok().map(|meta| (birth, meta)));
+        let meta =
+            Birth::decode(birth).and_then(|birth| Meta::restore(&birth.meta).ok().map(|meta| (birth, meta)));
         let Some((birth, meta)) = meta else { return };
         let servers = meta.servers().map(|server| server.spec.clone()).collect();
-        self.formed(meta.cluster(), |core| core.found_meta(meta.cluster(), servers, birth.created));
+        self.formed(meta.cluster(), |core| {
+            core.found_meta(meta.cluster(), servers, birth.created)
+        });
     }
 
     /// What a placement may know of a server.
@@ -328,7 +380,12 @@ impl Core {
         if node == self.shared.identity.node {
             let file = js.and_then(|js| js.max_store).unwrap_or(u64::MAX >> 1);
             let memory = js.and_then(|js| js.max_memory).unwrap_or(u64::MAX >> 1);
-            return Candidate { node, online: true, file_bytes: file, memory_bytes: memory };
+            return Candidate {
+                node,
+                online: true,
+                file_bytes: file,
+                memory_bytes: memory,
+            };
         }
         let table = self.shared.peers.load();
         let peer = table.peers.iter().find(|peer| peer.facts.node == node);
@@ -343,6 +400,7 @@ impl Core {
 
     /// Whether this server takes part in a cluster's metadata.
     pub(crate) fn is_formed(&self) -> bool {
-        self.slot(GroupId::META).is_some_and(|slot| matches!(slot.machine, Machine::Meta(_)))
+        self.slot(GroupId::META)
+            .is_some_and(|slot| matches!(slot.machine, Machine::Meta(_)))
     }
 }

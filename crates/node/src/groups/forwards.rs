@@ -3,10 +3,10 @@
 
 use super::{Machine, effects::Fx};
 use crate::cell::{Cell, Forward, LaneKind, Outcomes};
+use crate::deliver_batch::Message;
 use crate::forward::{Full, Sender};
 use crate::interest::ConnKey;
 use crate::worker::Core;
-use crate::deliver_batch::Message;
 use std::sync::Arc;
 use tidelock_base::{AccountId, ApiError, ApiErrorCode, GroupId, Mono, NodeId};
 use tidelock_jetstream::command::WindowKey;
@@ -27,7 +27,10 @@ impl Core {
             self.refuse_publish(group, account, message.reply, ApiErrorCode::InsufficientResources);
             return;
         }
-        let conn = from.unwrap_or(ConnKey { index: u32::MAX, generation: 0 });
+        let conn = from.unwrap_or(ConnKey {
+            index: u32::MAX,
+            generation: 0,
+        });
         let sender = self.sender(group);
         let parts = (message.subject, message.header, message.payload);
         match sender.push(conn, account, parts, message.reply) {
@@ -38,14 +41,23 @@ impl Core {
                     self.pause_for_stream(group, conn);
                 }
             }
-            Err(Full) => self.refuse_publish(group, account, message.reply, ApiErrorCode::StreamTooManyRequests),
+            Err(Full) => {
+                self.refuse_publish(group, account, message.reply, ApiErrorCode::StreamTooManyRequests)
+            }
         }
     }
 
     /// The sending side of a stream on this worker.
     fn sender(&mut self, group: GroupId) -> &mut Sender {
-        let key = WindowKey { boot: self.shared.identity.boot, worker: self.id };
-        let leader = if self.senders.contains_key(&group) { None } else { self.leader_of(group).or_else(|| self.guess_leader(group)) };
+        let key = WindowKey {
+            boot: self.shared.identity.boot,
+            worker: self.id,
+        };
+        let leader = if self.senders.contains_key(&group) {
+            None
+        } else {
+            self.leader_of(group).or_else(|| self.guess_leader(group))
+        };
         let sender = self.senders.entry(group).or_insert_with(|| {
             let mut sender = Sender::new(group, key);
             sender.leader = leader;
@@ -79,11 +91,19 @@ impl Core {
             return;
         }
         let directory = self.shared.directory.load_full();
-        let Some(route) = directory.by_group(group) else { return };
+        let Some(route) = directory.by_group(group) else {
+            return;
+        };
         let mut body = Vec::new();
         tidelock_api::write_pub_ack_error(&mut body, &route.name, &ApiError::new(code));
-        let message =
-            Message { subject: reply, target: reply, reply: b"", header: b"", payload: &body, shared: None };
+        let message = Message {
+            subject: reply,
+            target: reply,
+            reply: b"",
+            header: b"",
+            payload: &body,
+            shared: None,
+        };
         self.publish_made(account, &message);
     }
 
@@ -92,7 +112,9 @@ impl Core {
         let now = self.now.mono;
         let mut forwards = std::mem::take(&mut self.forwards);
         for group in std::mem::take(&mut self.busy_senders) {
-            let Some(sender) = self.senders.get_mut(&group) else { continue };
+            let Some(sender) = self.senders.get_mut(&group) else {
+                continue;
+            };
             sender.take(now, &mut forwards);
             let leader = sender.leader;
             for forward in forwards.drain(..) {
@@ -118,12 +140,21 @@ impl Core {
         if let Some(slot) = self.slot_mut(group)
             && slot.leads
         {
-            let Forward { first, low_water, count, records, .. } = forward;
-            slot.open_stream().publish_many(sender, first, low_water, count, &records);
+            let Forward {
+                first,
+                low_water,
+                count,
+                records,
+                ..
+            } = forward;
+            slot.open_stream()
+                .publish_many(sender, first, low_water, count, &records);
             slot.seal_if_full(wall);
             return;
         }
-        let hint = self.leader_of(group).filter(|node| *node != self.shared.identity.node);
+        let hint = self
+            .leader_of(group)
+            .filter(|node| *node != self.shared.identity.node);
         self.to_sender(sender, Cell::NotLeader { group, sender, hint });
     }
 
@@ -152,7 +183,12 @@ impl Core {
     /// Hands out what applied entries say about publishes.
     pub(super) fn outcomes_out(&mut self, group: GroupId, fx: &mut Fx) {
         for run in std::mem::take(&mut fx.outcomes) {
-            let outcomes = Outcomes { group, sender: run.key, first: run.first, list: run.list };
+            let outcomes = Outcomes {
+                group,
+                sender: run.key,
+                first: run.first,
+                list: run.list,
+            };
             self.to_sender(run.key, Cell::Outcomes(outcomes));
         }
     }
@@ -168,8 +204,15 @@ impl Core {
                 None => return,
             },
         };
-        let Some(mut sender) = self.senders.remove(&group) else { return };
-        let domain = self.shared.options.jetstream.as_ref().and_then(|js| js.domain.clone());
+        let Some(mut sender) = self.senders.remove(&group) else {
+            return;
+        };
+        let domain = self
+            .shared
+            .options
+            .jetstream
+            .as_ref()
+            .and_then(|js| js.domain.clone());
         let no_ack = directory.by_group(group).is_some_and(|route| route.no_ack);
         sender.resolve(outcomes.first, outcomes.list.len(), |route, at, count| {
             if route.reply.is_empty() || no_ack {
@@ -193,22 +236,34 @@ impl Core {
     /// The node that got this worker's publishes does not lead.
     pub(crate) fn not_leader(&mut self, group: GroupId, hint: Option<NodeId>) {
         let directory = self.shared.directory.load_full();
-        let nodes = directory.by_group(group).map(|route| route.nodes.clone()).unwrap_or_default();
+        let nodes = directory
+            .by_group(group)
+            .map(|route| route.nodes.clone())
+            .unwrap_or_default();
         if let Some(hint) = hint {
             self.groups.hints.insert(group, hint);
         }
         let known = self.leader_of(group);
-        let Some(sender) = self.senders.get_mut(&group) else { return };
-        let next = hint.or(known).filter(|node| Some(*node) != sender.leader).or_else(|| {
-            let at = nodes.iter().position(|node| Some(*node) == sender.leader).map_or(0, |at| at + 1);
-            nodes.get(at % nodes.len().max(1)).copied()
-        });
+        let Some(sender) = self.senders.get_mut(&group) else {
+            return;
+        };
+        let next = hint
+            .or(known)
+            .filter(|node| Some(*node) != sender.leader)
+            .or_else(|| {
+                let at = nodes
+                    .iter()
+                    .position(|node| Some(*node) == sender.leader)
+                    .map_or(0, |at| at + 1);
+                nodes.get(at % nodes.len().max(1)).copied()
+            });
         // Sent again by the clock, not at once: two nodes that name each other must not spin.
         sender.redirect(next);
     }
 
     /// The leader of a group is another, or has become known.
     pub(super) fn leader_changed(&mut self, group: GroupId) {
+        self.pulls_leader_changed(group);
         let leader = self.leader_of(group);
         if let Some(sender) = self.senders.get_mut(&group)
             && leader.is_some()
@@ -279,7 +334,10 @@ impl Core {
 impl super::Slot {
     /// The builder of the open entry of a stream.
     fn open_stream(&mut self) -> &mut tidelock_jetstream::command::EntryBuilder {
-        debug_assert!(matches!(self.machine, Machine::Stream(_)), "publishes go to streams");
+        debug_assert!(
+            matches!(self.machine, Machine::Stream(_)),
+            "publishes go to streams"
+        );
         &mut self.open.stream
     }
 }

@@ -36,7 +36,10 @@ impl LaneState {
 impl Groups {
     /// Appends a record to the lane.
     pub(super) fn log(&mut self, record: &WalRecord<'_>) -> BatchNo {
-        self.lane.lane.as_mut().map_or(BatchNo(0), |lane| lane.append(record))
+        self.lane
+            .lane
+            .as_mut()
+            .map_or(BatchNo(0), |lane| lane.append(record))
     }
 
     /// Appends what a group wants persisted, in order; answers the batch that holds the last of it.
@@ -44,7 +47,12 @@ impl Groups {
         let mut batch = BatchNo(0);
         for record in records {
             batch = match record {
-                Persist::Entry { index, term, kind, data } => self.log(&WalRecord::Entry {
+                Persist::Entry {
+                    index,
+                    term,
+                    kind,
+                    data,
+                } => self.log(&WalRecord::Entry {
                     group,
                     index: *index,
                     term: *term,
@@ -62,7 +70,11 @@ impl Groups {
                     blob.extend_from_slice(&members.encode());
                     self.log(&WalRecord::Members { group, blob: &blob })
                 }
-                Persist::SnapshotInstalled { position, members, manifest } => {
+                Persist::SnapshotInstalled {
+                    position,
+                    members,
+                    manifest,
+                } => {
                     let blob = super::snapshot::installed_blob(members, manifest);
                     self.log(&WalRecord::SnapshotInstalled {
                         group,
@@ -88,7 +100,11 @@ impl Core {
         let Some((_, requests)) = lane.cut() else { return };
         state.settle_at = Some(now + SETTLE_AFTER);
         let inline = small && quiet && requests.len() == 1;
-        self.out.io.push(IoJob { owner: IoOwner::Log, requests, inline });
+        self.out.io.push(IoJob {
+            owner: IoOwner::Log,
+            requests,
+            inline,
+        });
     }
 
     /// An operation of the log has ended.
@@ -99,7 +115,11 @@ impl Core {
         let event = lane.done(done);
         let requests = lane.take_requests();
         if !requests.is_empty() {
-            self.out.io.push(IoJob { owner: IoOwner::Log, requests, inline: false });
+            self.out.io.push(IoJob {
+                owner: IoOwner::Log,
+                requests,
+                inline: false,
+            });
         }
         match event {
             LaneEvent::Foreign | LaneEvent::Pending => {}
@@ -110,18 +130,26 @@ impl Core {
                 state.retry_at = None;
                 self.synced(batch);
             }
-            LaneEvent::Retrying(error) => tracing::warn!("Write-ahead log: {error}; writing to a new segment"),
+            LaneEvent::Retrying(error) => {
+                tracing::warn!("Write-ahead log: {error}; writing to a new segment")
+            }
             LaneEvent::Broken(error) => {
                 if !state.broken {
-                    tracing::error!("Write-ahead log cannot be written: {error}; publishes are refused until it can");
+                    tracing::error!(
+                        "Write-ahead log cannot be written: {error}; publishes are refused until it can"
+                    );
                 }
                 state.broken = true;
                 state.retry_at = Some(now + RETRY_AFTER);
                 self.hand_over_all();
             }
             LaneEvent::SpareFailed(error) => tracing::warn!("Write-ahead log: no spare segment: {error}"),
-            LaneEvent::RelocationFailed(error) => tracing::warn!("Write-ahead log: old records not moved: {error}"),
-            LaneEvent::Damaged(groups) => tracing::error!("Write-ahead log: damaged records of groups {groups:?}"),
+            LaneEvent::RelocationFailed(error) => {
+                tracing::warn!("Write-ahead log: old records not moved: {error}")
+            }
+            LaneEvent::Damaged(groups) => {
+                tracing::error!("Write-ahead log: damaged records of groups {groups:?}")
+            }
         }
     }
 
@@ -156,7 +184,11 @@ impl Core {
             requests.append(&mut lane.settle());
         }
         if !requests.is_empty() {
-            self.out.io.push(IoJob { owner: IoOwner::Log, requests, inline: false });
+            self.out.io.push(IoJob {
+                owner: IoOwner::Log,
+                requests,
+                inline: false,
+            });
         }
     }
 

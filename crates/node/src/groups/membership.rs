@@ -50,11 +50,21 @@ impl Core {
             self.meta_command(command, Waiter::Nobody);
             return;
         }
-        let Ok(payload) = serde_json::to_vec(&command) else { return };
-        let Some(node) = self.leader_of(GroupId::META) else { return };
+        let Ok(payload) = serde_json::to_vec(&command) else {
+            return;
+        };
+        let Some(node) = self.leader_of(GroupId::META) else {
+            return;
+        };
         let me = self.shared.identity.node;
         let request = Request {
-            id: RequestId { sender: WindowKey { boot: self.shared.identity.boot, worker: self.id }, number: 0 },
+            id: RequestId {
+                sender: WindowKey {
+                    boot: self.shared.identity.boot,
+                    worker: self.id,
+                },
+                number: 0,
+            },
             node: me,
             group: Some(GroupId::META),
             account: AccountId(0),
@@ -99,21 +109,27 @@ impl Core {
 
     fn reconcile_members(&mut self, group: GroupId, wanted: &[ReplicaId]) {
         let now = self.now.mono;
-        let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads) else { return };
+        let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads) else {
+            return;
+        };
         let members = slot.raft.members().0.clone();
         if members.is_joint() {
             return;
         }
         let me = slot.me;
         if let Some(new) = wanted.iter().find(|id| !members.contains(**id)) {
-            let _ = slot.raft.change_members(now, &MemberChange::AddLearner(*new), &[]);
+            let _ = slot
+                .raft
+                .change_members(now, &MemberChange::AddLearner(*new), &[]);
             return;
         }
         if let Some(ready) = slot.caught_up_learner(wanted) {
             let _ = slot.raft.change_members(now, &MemberChange::Promote(ready), &[]);
             return;
         }
-        let Some(gone) = members.all().into_iter().find(|id| !wanted.contains(id)) else { return };
+        let Some(gone) = members.all().into_iter().find(|id| !wanted.contains(id)) else {
+            return;
+        };
         // Nobody is removed before all who are to stay can vote.
         let all_vote = wanted.iter().all(|id| members.voters.contains(id));
         if !all_vote {
@@ -136,7 +152,10 @@ impl Core {
         if let MemberChange::Promote(replica) = change
             && slot.leads
         {
-            self.to_meta(MetaCommand::ReplicaPromote { group, replica: *replica });
+            self.to_meta(MetaCommand::ReplicaPromote {
+                group,
+                replica: *replica,
+            });
         }
         self.reconcile_known(group);
     }
@@ -145,9 +164,7 @@ impl Core {
     fn reconcile_known(&mut self, group: GroupId) {
         if group == GroupId::META {
             self.reconcile_meta();
-        } else if let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)).cloned() {
-            self.reconcile(&entry);
-        } else if let Some(slot) = self.slot(group) {
+        } else if let Some(slot) = self.slot(group).filter(|slot| !slot.is_settled()) {
             let wanted: Vec<ReplicaId> = slot.replicas.iter().map(|replica| replica.id).collect();
             self.reconcile_members(group, &wanted);
         }
@@ -160,8 +177,13 @@ impl Core {
             return;
         }
         self.groups.membership_at = Some(now + MEMBERSHIP_TICK);
-        let leading: Vec<GroupId> =
-            self.groups.slots.values().filter(|slot| slot.leads).map(|slot| slot.group).collect();
+        let leading: Vec<GroupId> = self
+            .groups
+            .slots
+            .values()
+            .filter(|slot| slot.leads)
+            .map(|slot| slot.group)
+            .collect();
         for group in leading {
             self.reconcile_known(group);
             self.report_again(group);
@@ -173,13 +195,18 @@ impl Core {
 
     /// Tells the metadata again what it does not show yet.
     fn report_again(&mut self, group: GroupId) {
-        let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)).cloned() else { return };
-        if entry.state == GroupState::Forming {
+        let formed = self
+            .shared
+            .directory
+            .load()
+            .by_group(group)
+            .is_none_or(|route| route.formed);
+        if !formed {
             self.to_meta(MetaCommand::GroupFormed { group });
         }
         let Some(slot) = self.slot(group) else { return };
         let members = slot.raft.members().0;
-        let promoted: Vec<ReplicaId> = entry
+        let promoted: Vec<ReplicaId> = slot
             .replicas
             .iter()
             .filter(|replica| replica.role == ReplicaRole::Learner && members.voters.contains(&replica.id))
@@ -194,9 +221,15 @@ impl Core {
     fn meta_scales(&mut self) {
         let Some(meta) = self.meta() else { return };
         let mut commands = Vec::new();
-        for entry in meta.streams().filter(|entry| entry.state == GroupState::Formed && entry.pending.is_none()) {
+        for entry in meta
+            .streams()
+            .filter(|entry| entry.state == GroupState::Formed && entry.pending.is_none())
+        {
             let wanted = usize::from(entry.spec.num_replicas);
-            let learning = entry.replicas.iter().any(|replica| replica.role == ReplicaRole::Learner);
+            let learning = entry
+                .replicas
+                .iter()
+                .any(|replica| replica.role == ReplicaRole::Learner);
             if entry.replicas.len() < wanted && !learning {
                 commands.push((entry.group, None));
             } else if entry.replicas.len() > wanted && !learning {
@@ -207,7 +240,14 @@ impl Core {
             match shrink {
                 None => {
                     let hint = self.placement_hint();
-                    self.meta_command(MetaCommand::ReplicaAdd { group, node: None, hint }, Waiter::Nobody);
+                    self.meta_command(
+                        MetaCommand::ReplicaAdd {
+                            group,
+                            node: None,
+                            hint,
+                        },
+                        Waiter::Nobody,
+                    );
                 }
                 Some(entry) => {
                     if let Some(replica) = self.replica_to_drop(&entry) {
@@ -221,15 +261,30 @@ impl Core {
     /// A replica that can go: not the leader's, the last listed of the others.
     fn replica_to_drop(&self, entry: &StreamEntry) -> Option<ReplicaId> {
         let leader = self.leader_of(entry.group)?;
-        entry.replicas.iter().rev().find(|replica| replica.node != leader).map(|replica| replica.id)
+        entry
+            .replicas
+            .iter()
+            .rev()
+            .find(|replica| replica.node != leader)
+            .map(|replica| replica.id)
     }
 
     /// What a placement may choose from, as this node sees it.
     pub(crate) fn placement_hint(&self) -> PlacementHint {
         let mut hint = PlacementHint {
-            cluster: self.shared.cluster_name().as_deref().unwrap_or_default().to_owned(),
+            cluster: self
+                .shared
+                .cluster_name()
+                .as_deref()
+                .unwrap_or_default()
+                .to_owned(),
             candidates: Vec::new(),
-            unique_tag: self.shared.options.jetstream.as_ref().and_then(|js| js.unique_tag.clone()),
+            unique_tag: self
+                .shared
+                .options
+                .jetstream
+                .as_ref()
+                .and_then(|js| js.unique_tag.clone()),
         };
         if let Some(meta) = self.meta() {
             for server in meta.servers() {
@@ -263,15 +318,34 @@ impl Core {
 
     /// Gives a replica up and wants another in its place.
     pub(crate) fn replace_replica(&mut self, group: GroupId, node: NodeId, waiter: Waiter) -> bool {
-        let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)) else { return false };
-        let Some(replica) = entry.replicas.iter().find(|replica| replica.node == node) else { return false };
-        let command = MetaCommand::ReplicaRemove { group, replica: replica.id };
+        let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)) else {
+            return false;
+        };
+        let Some(replica) = entry.replicas.iter().find(|replica| replica.node == node) else {
+            return false;
+        };
+        let command = MetaCommand::ReplicaRemove {
+            group,
+            replica: replica.id,
+        };
         self.meta_command(command, waiter);
         true
     }
 }
 
 impl Slot {
+    /// Whether the members are those that the metadata lists, all of them voters.
+    fn is_settled(&self) -> bool {
+        let members = self.raft.members().0;
+        members.learners.is_empty()
+            && members.outgoing.is_empty()
+            && members.voters.len() == self.replicas.len()
+            && self
+                .replicas
+                .iter()
+                .all(|replica| members.voters.contains(&replica.id))
+    }
+
     /// A learner that is wanted as a voter and has nearly the whole log.
     fn caught_up_learner(&self, wanted: &[ReplicaId]) -> Option<ReplicaId> {
         let last = self.raft.last_index().0;
@@ -283,5 +357,4 @@ impl Slot {
             .find(|peer| peer.recent_active && peer.matched.0 + CAUGHT_UP_WITHIN >= last)
             .map(|peer| peer.replica)
     }
-
 }

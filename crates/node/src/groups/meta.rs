@@ -52,7 +52,8 @@ impl MetaEffects for Collected {
 
     fn replica_start(&mut self, stream: &StreamEntry, replica: &Replica) {
         if replica.node == self.me {
-            self.notices.push(MetaNotice::Start(Box::new(stream.clone()), *replica));
+            self.notices
+                .push(MetaNotice::Start(Box::new(stream.clone()), *replica));
         }
     }
 
@@ -84,10 +85,22 @@ impl MetaEffects for Collected {
 impl Core {
     /// Applies one entry of the metadata.
     pub(super) fn apply_meta(&mut self, entry: Committed) {
-        let Committed { index, term, kind, data } = entry;
-        let mut collected = Collected { me: self.shared.identity.node, ..Collected::default() };
-        let Some(slot) = self.groups.slots.get_mut(&GroupId::META) else { return };
-        let Machine::Meta(meta) = &mut slot.machine else { return };
+        let Committed {
+            index,
+            term,
+            kind,
+            data,
+        } = entry;
+        let mut collected = Collected {
+            me: self.shared.identity.node,
+            ..Collected::default()
+        };
+        let Some(slot) = self.groups.slots.get_mut(&GroupId::META) else {
+            return;
+        };
+        let Machine::Meta(meta) = &mut slot.machine else {
+            return;
+        };
         let normal = kind == CommittedKind::Normal;
         if normal {
             if let Err(error) = meta.apply(index, &data, &mut collected) {
@@ -177,8 +190,12 @@ impl Core {
 
     /// Makes a stream's subjects lead to it, once it has a log.
     pub(super) fn enter_directory(&self, entry: &StreamEntry) {
-        let Some(account) = self.account_named(&entry.account) else { return };
-        let Some(shared) = self.shared.account(account) else { return };
+        let Some(account) = self.account_named(&entry.account) else {
+            return;
+        };
+        let Some(shared) = self.shared.account(account) else {
+            return;
+        };
         let old = self.shared.directory.load();
         let was_formed = old.by_group(entry.group).is_some_and(|route| route.formed);
         let formed = entry.state == GroupState::Formed;
@@ -206,13 +223,19 @@ impl Core {
                 }
             });
         }
-        changes.extend(wanted.iter().map(|filter| Change::Insert((*filter).into(), target.clone())));
+        changes.extend(
+            wanted
+                .iter()
+                .map(|filter| Change::Insert((*filter).into(), target.clone())),
+        );
         shared.interest.commit(&changes);
     }
 
     fn leave_directory(&self, entry: &StreamEntry) {
         self.publish_directory(|directory| directory.remove(entry.group));
-        let account = self.account_named(&entry.account).and_then(|id| self.shared.account(id));
+        let account = self
+            .account_named(&entry.account)
+            .and_then(|id| self.shared.account(id));
         let Some(shared) = account else { return };
         let target = Target::Stream(StreamTarget { group: entry.group });
         let changes: Vec<Change> = entry

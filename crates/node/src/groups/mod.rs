@@ -177,6 +177,9 @@ pub(crate) struct Groups {
     pub(crate) slots: BTreeMap<GroupId, Box<Slot>>,
     lane: lane::LaneState,
     touched: BTreeSet<GroupId>,
+    /// Touched, but not before the next turn.
+    later: BTreeSet<GroupId>,
+    checkpoints_at: Mono,
     timers: BTreeSet<(Mono, GroupId)>,
     next_token: u64,
     lives: u128,
@@ -277,9 +280,14 @@ impl Core {
             self.end(waiter, Done::Lost);
             return;
         };
-        let Machine::Stream(stream) = &mut slot.machine else { return };
+        let Machine::Stream(stream) = &mut slot.machine else {
+            return;
+        };
         if stream.fetch(need) {
-            slot.fetches.push(Fetch { seq: need.seq, waiter });
+            slot.fetches.push(Fetch {
+                seq: need.seq,
+                waiter,
+            });
         } else {
             slot.reads.push_back((LogIndex(0), waiter));
         }
@@ -299,9 +307,15 @@ impl Core {
     /// When a group, or the log, must be looked at next.
     pub(crate) fn groups_deadline(&self) -> Option<Mono> {
         let groups = self.groups.timers.first().map(|(at, _)| *at);
-        [groups, self.groups.lane.deadline(), self.groups.formation.deadline(), self.groups.membership_at]
-            .into_iter()
-           .flatten().min()
+        [
+            groups,
+            self.groups.lane.deadline(),
+            self.groups.formation.deadline(),
+            self.groups.membership_at,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Hands every leadership over that can be handed over; whether all are gone.
@@ -310,7 +324,9 @@ impl Core {
         let mut left = false;
         let groups: Vec<GroupId> = self.groups.slots.keys().copied().collect();
         for group in groups {
-            let Some(slot) = self.slot_mut(group) else { continue };
+            let Some(slot) = self.slot_mut(group) else {
+                continue;
+            };
             if slot.raft.is_leader() && slot.raft.members().0.voters.len() > 1 {
                 left = true;
                 slot.raft.hand_over(now);
@@ -322,11 +338,17 @@ impl Core {
     /// Hands the leadership of a group to a node, or to the best one; whether that could begin.
     pub(crate) fn step_down(&mut self, group: GroupId, to: Option<NodeId>) -> bool {
         let now = self.now.mono;
-        let Some(slot) = self.slot_mut(group) else { return false };
+        let Some(slot) = self.slot_mut(group) else {
+            return false;
+        };
         match to {
             None => slot.raft.hand_over(now).is_some(),
             Some(node) => {
-                let replica = slot.replicas.iter().find(|replica| replica.node == node).map(|replica| replica.id);
+                let replica = slot
+                    .replicas
+                    .iter()
+                    .find(|replica| replica.node == node)
+                    .map(|replica| replica.id);
                 replica.is_some_and(|replica| slot.raft.transfer(now, replica).is_ok())
             }
         }
@@ -345,6 +367,9 @@ impl Core {
 impl Slot {
     /// The node that holds a replica.
     pub(crate) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
-        self.replicas.iter().find(|one| one.id == replica).map(|one| one.node)
+        self.replicas
+            .iter()
+            .find(|one| one.id == replica)
+            .map(|one| one.node)
     }
 }

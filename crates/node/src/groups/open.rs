@@ -14,9 +14,7 @@ use tidelock_jetstream::config::{Storage, StreamConfig};
 use tidelock_jetstream::meta::{Meta, Replica, ServerSpec, StreamEntry};
 use tidelock_jetstream::stream::Stream;
 use tidelock_record::{Disk, IoError};
-use tidelock_replica::{
-    EntryKind, Group, GroupConfig, HardState, Limits, LogEntry, Members, Start, Timers,
-};
+use tidelock_replica::{EntryKind, Group, GroupConfig, HardState, Limits, LogEntry, Members, Start, Timers};
 use tidelock_store::{OnLoss, StoreConfig, StoreKind};
 use tidelock_wal::{Lane, RecoveredGroup, WalError, WalRecord};
 
@@ -101,7 +99,12 @@ impl Core {
         Ok(())
     }
 
-    fn open_group(&mut self, group: GroupId, recovered: &RecoveredGroup, disk: &dyn Disk) -> Result<(), String> {
+    fn open_group(
+        &mut self,
+        group: GroupId,
+        recovered: &RecoveredGroup,
+        disk: &dyn Disk,
+    ) -> Result<(), String> {
         let birth = Birth::decode(&recovered.created).ok_or("its record of creation cannot be read")?;
         let (checkpoint, staged) = self.newest_checkpoint(group, recovered, disk)?;
         let machine = match &checkpoint {
@@ -112,7 +115,9 @@ impl Core {
         if group == GroupId::META && !birth.voters.is_empty() {
             self.groups.formation.birth = Some(recovered.created.clone());
         }
-        let folder = checkpoint.as_ref().map_or_else(|| group.0.to_string(), |c| c.folder.clone());
+        let folder = checkpoint
+            .as_ref()
+            .map_or_else(|| group.0.to_string(), |c| c.folder.clone());
         self.add_slot(group, recovered.replica, &birth, machine, start, folder)?;
         if staged {
             self.want_checkpoint(group);
@@ -133,7 +138,10 @@ impl Core {
             Err(IoError::NotFound) => None,
             Err(error) => return Err(error.to_string()),
         };
-        let installed = recovered.snapshot.as_ref().and_then(|snapshot| snapshot::checkpoint_of(&snapshot.blob));
+        let installed = recovered
+            .snapshot
+            .as_ref()
+            .and_then(|snapshot| snapshot::checkpoint_of(&snapshot.blob));
         Ok(match (stored, installed) {
             (Some(stored), Some(installed)) if stored.position.index < installed.position.index => {
                 (Some(installed), true)
@@ -204,7 +212,7 @@ impl Core {
             fetches: Vec::new(),
             unsynced: VecDeque::new(),
             armed: None,
-            checkpoint: checkpoint::State { folder, ..checkpoint::State::default() },
+            checkpoint: checkpoint::State::in_folder(folder),
             transfers: snapshot::Transfers::default(),
             failed: None,
             behind_since: None,
@@ -224,7 +232,12 @@ impl Core {
         } else {
             tidelock_jetstream::meta::ReplicaRole::Learner
         };
-        vec![Replica { id: me, node: self.shared.identity.node, role, present: true }]
+        vec![Replica {
+            id: me,
+            node: self.shared.identity.node,
+            role,
+            present: true,
+        }]
     }
 
     /// Founds the metadata of a cluster: this node's replica of it.
@@ -237,7 +250,10 @@ impl Core {
         let me = self.shared.identity.node;
         let meta = Meta::found(cluster, servers, created);
         let voters: Vec<ReplicaId> = meta.servers().map(|server| server.meta_replica).collect();
-        let mine = meta.server(me).map(|server| server.meta_replica).ok_or("this server is not among the founders")?;
+        let mine = meta
+            .server(me)
+            .map(|server| server.meta_replica)
+            .ok_or("this server is not among the founders")?;
         let birth = Birth {
             account: String::new(),
             name: "_meta_".to_owned(),
@@ -251,7 +267,14 @@ impl Core {
         self.groups.formation.birth = Some(Bytes::from(birth.encode()));
         let first = voters.first() == Some(&mine);
         let start = Start::found(&voters);
-        self.add_slot(GroupId::META, mine, &birth, Machine::Meta(Box::new(meta)), start, String::new())?;
+        self.add_slot(
+            GroupId::META,
+            mine,
+            &birth,
+            Machine::Meta(Box::new(meta)),
+            start,
+            String::new(),
+        )?;
         if first {
             let now = self.now.mono;
             if let Some(slot) = self.slot_mut(GroupId::META) {
@@ -262,7 +285,12 @@ impl Core {
     }
 
     /// A replica of the metadata for a server that joins a cluster: it is filled by a snapshot.
-    pub(crate) fn join_meta(&mut self, me: ReplicaId, cluster: ClusterId, servers: Vec<ServerSpec>) -> Result<(), String> {
+    pub(crate) fn join_meta(
+        &mut self,
+        me: ReplicaId,
+        cluster: ClusterId,
+        servers: Vec<ServerSpec>,
+    ) -> Result<(), String> {
         let meta = Meta::found(cluster, servers, Wall(0));
         let birth = Birth {
             account: String::new(),
@@ -274,11 +302,22 @@ impl Core {
             meta: Bytes::from(meta.checkpoint()),
         };
         self.log_birth(GroupId::META, me, &birth);
-        self.add_slot(GroupId::META, me, &birth, Machine::Meta(Box::new(meta)), Start::join(), String::new())
+        self.add_slot(
+            GroupId::META,
+            me,
+            &birth,
+            Machine::Meta(Box::new(meta)),
+            Start::join(),
+            String::new(),
+        )
     }
 
     pub(super) fn log_birth(&mut self, group: GroupId, me: ReplicaId, birth: &Birth) {
-        self.groups.log(&WalRecord::Created { group, replica: me, blob: &birth.encode() });
+        self.groups.log(&WalRecord::Created {
+            group,
+            replica: me,
+            blob: &birth.encode(),
+        });
     }
 
     /// Starts a replica that the metadata has placed here.
@@ -290,8 +329,11 @@ impl Core {
         let memory = entry.spec.storage == Storage::Memory;
         let alone = entry.replicas.len() == 1;
         let founds = !joins || (memory && alone);
-        let voters: Vec<ReplicaId> =
-            if founds { entry.replicas.iter().map(|one| one.id).collect() } else { Vec::new() };
+        let voters: Vec<ReplicaId> = if founds {
+            entry.replicas.iter().map(|one| one.id).collect()
+        } else {
+            Vec::new()
+        };
         let birth = Birth {
             account: entry.account.clone(),
             name: entry.spec.name.clone(),
@@ -304,7 +346,11 @@ impl Core {
         if !memory {
             self.log_birth(entry.group, replica.id, &birth);
         }
-        let start = if founds { Start::found(&voters) } else { Start::join() };
+        let start = if founds {
+            Start::found(&voters)
+        } else {
+            Start::join()
+        };
         let machine = match found(entry.group, &birth) {
             Ok(machine) => machine,
             Err(text) => {
@@ -333,7 +379,9 @@ impl Core {
         }
         self.consumers_follow(group);
         self.sources_follow(group);
-        let Some(slot) = self.groups.slots.remove(&group) else { return };
+        let Some(slot) = self.groups.slots.remove(&group) else {
+            return;
+        };
         if let Some(at) = slot.armed {
             self.groups.timers.remove(&(at, group));
         }
@@ -356,7 +404,8 @@ impl Core {
             let mine = entry.replicas.iter().find(|replica| replica.node == me).copied();
             self.enter_directory(&entry);
             let Some(mine) = mine else { continue };
-            self.meta_notice(super::meta::MetaNotice::Start(Box::new(entry), mine));
+            self.meta_notice(super::meta::MetaNotice::Start(Box::new(entry.clone()), mine));
+            self.meta_notice(super::meta::MetaNotice::Changed(Box::new(entry)));
         }
     }
 }
@@ -369,7 +418,11 @@ fn found(group: GroupId, birth: &Birth) -> Result<Machine, String> {
     }
     let config = StreamConfig::decode(&birth.config).map_err(|e| e.to_string())?;
     let store = store_config(&group.0.to_string())?;
-    Ok(Machine::Stream(Box::new(Stream::create(config, birth.created, store))))
+    Ok(Machine::Stream(Box::new(Stream::create(
+        config,
+        birth.created,
+        store,
+    ))))
 }
 
 /// The state that a checkpoint holds.
@@ -390,7 +443,10 @@ pub(super) fn restore(
     let stream = Stream::restore(store, &[&checkpoint.state], disk, on_loss).map_err(|e| e.to_string())?;
     let lost = stream.store().lost();
     if !lost.is_empty() || damaged {
-        tracing::error!("Stream {:?} has lost messages to damage on disk: {lost:?}", birth.name);
+        tracing::error!(
+            "Stream {:?} has lost messages to damage on disk: {lost:?}",
+            birth.name
+        );
     }
     Ok(Machine::Stream(Box::new(stream)))
 }
@@ -402,13 +458,21 @@ pub(super) fn store_config(folder: &str) -> Result<StoreConfig, String> {
 
 /// What a replica's consensus starts from.
 fn start_of(birth: &Birth, recovered: &RecoveredGroup, checkpoint: Option<&Checkpoint>) -> Start {
-    let mut start = if birth.voters.is_empty() { Start::join() } else { Start::found(&birth.voters) };
+    let mut start = if birth.voters.is_empty() {
+        Start::join()
+    } else {
+        Start::found(&birth.voters)
+    };
     if let Some(checkpoint) = checkpoint {
         start.base = checkpoint.position;
         start.applied = checkpoint.position.index;
         start.members = checkpoint.members.clone();
         start.members_at = checkpoint.members_at;
-        start.hard = HardState { term: checkpoint.position.term, vote: ReplicaId(0), commit: checkpoint.position.index };
+        start.hard = HardState {
+            term: checkpoint.position.term,
+            vote: ReplicaId(0),
+            commit: checkpoint.position.index,
+        };
     }
     let base = start.base;
     start.entries = recovered
@@ -417,12 +481,21 @@ fn start_of(birth: &Birth, recovered: &RecoveredGroup, checkpoint: Option<&Check
         .filter(|entry| entry.index > base.index)
         .filter_map(|entry| {
             let kind = EntryKind::from_u8(entry.kind)?;
-            Some(LogEntry { index: entry.index, term: entry.term, kind, data: entry.data.clone() })
+            Some(LogEntry {
+                index: entry.index,
+                term: entry.term,
+                kind,
+                data: entry.data.clone(),
+            })
         })
         .collect();
     if let Some(hard) = &recovered.hard_state {
         let commit = hard.commit.max(base.index);
-        start.hard = HardState { term: hard.term, vote: hard.vote, commit };
+        start.hard = HardState {
+            term: hard.term,
+            vote: hard.vote,
+            commit,
+        };
     }
     start
 }

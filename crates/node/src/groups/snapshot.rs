@@ -100,17 +100,26 @@ impl Core {
     /// Offers snapshots where they are wanted, gives up what has gone quiet.
     pub(super) fn tick_snapshots(&mut self, group: GroupId) {
         let now = self.now.mono;
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if slot.transfers.pinned_until.is_some_and(|until| until <= now) {
             slot.transfers.pinned_until = None;
             if let Machine::Stream(stream) = &mut slot.machine {
                 stream.unpin();
             }
         }
-        if slot.transfers.staging.as_ref().is_some_and(|staging| staging.heard + QUIET_MAX <= now)
+        if slot
+            .transfers
+            .staging
+            .as_ref()
+            .is_some_and(|staging| staging.heard + QUIET_MAX <= now)
             && let Some(staging) = slot.transfers.staging.take()
         {
-            tracing::warn!("Snapshot of stream {:?} was not received in time; asking again", slot.name);
+            tracing::warn!(
+                "Snapshot of stream {:?} was not received in time; asking again",
+                slot.name
+            );
             slot.raft.install_failed(staging.install.position);
             self.groups.touched.insert(group);
         }
@@ -119,7 +128,9 @@ impl Core {
 
     fn offer_snapshots(&mut self, group: GroupId) {
         let now = self.now.mono;
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if slot.transfers.needed.is_empty() || slot.applying.is_some() {
             return;
         }
@@ -142,7 +153,10 @@ impl Core {
         for to in std::mem::take(&mut slot.transfers.needed) {
             let position = checkpoint.position;
             if let Err(error) = slot.raft.offer_snapshot(to, position, &members, manifest.clone()) {
-                tracing::debug!("Snapshot of stream {:?} not offered to replica {to}: {error}", slot.name);
+                tracing::debug!(
+                    "Snapshot of stream {:?} not offered to replica {to}: {error}",
+                    slot.name
+                );
                 slot.raft.snapshot_failed(to);
             }
         }
@@ -168,17 +182,29 @@ impl Core {
             let len = len.try_into().map(u64::from_le_bytes).unwrap_or(0);
             files.push_back((String::from_utf8_lossy(name).into_owned(), len));
         }
-        slot.transfers.staging =
-            Some(Staging { install, checkpoint, from, files, offset: 0, heard: now, created: false });
+        slot.transfers.staging = Some(Staging {
+            install,
+            checkpoint,
+            from,
+            files,
+            offset: 0,
+            heard: now,
+            created: false,
+        });
         self.next_piece(group);
     }
 
     /// Asks for the next piece of the next file, or takes the snapshot once all are there.
     fn next_piece(&mut self, group: GroupId) {
         let me = self.shared.identity.node;
-        let sender = WindowKey { boot: self.shared.identity.boot, worker: self.id };
+        let sender = WindowKey {
+            boot: self.shared.identity.boot,
+            worker: self.id,
+        };
         let Some(slot) = self.slot_mut(group) else { return };
-        let Some(staging) = &mut slot.transfers.staging else { return };
+        let Some(staging) = &mut slot.transfers.staging else {
+            return;
+        };
         let Some((name, len)) = staging.files.front() else {
             let position = staging.install.position;
             if let Err(error) = slot.raft.installed(position) {
@@ -193,7 +219,10 @@ impl Core {
         put(&mut payload, &staging.offset.to_le_bytes());
         put(&mut payload, &piece.to_le_bytes());
         let request = Request {
-            id: RequestId { sender, number: FILE_NUMBERS | group.0 },
+            id: RequestId {
+                sender,
+                number: FILE_NUMBERS | group.0,
+            },
             node: me,
             group: Some(group),
             account: AccountId(0),
@@ -214,7 +243,9 @@ impl Core {
         }
         let now = self.now.mono;
         let Some(group) = request.group else { return true };
-        let Some(slot) = self.slot_mut(group) else { return true };
+        let Some(slot) = self.slot_mut(group) else {
+            return true;
+        };
         if slot.transfers.pinned_until.is_none() {
             return true;
         }
@@ -223,13 +254,30 @@ impl Core {
         let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
         let parsed = take(&mut rest)
             .and_then(|name| std::str::from_utf8(name).ok())
-            .zip(take(&mut rest).and_then(number).zip(take(&mut rest).and_then(number)));
-        let Some((name, (offset, len))) = parsed else { return true };
+            .zip(
+                take(&mut rest)
+                    .and_then(number)
+                    .zip(take(&mut rest).and_then(number)),
+            );
+        let Some((name, (offset, len))) = parsed else {
+            return true;
+        };
         let file = blocks_folder(&slot.checkpoint.folder).and_then(|folder| folder.join(name));
         let Ok(file) = file else { return true };
-        let op = IoOp::Read { file, offset, len: len.min(PIECE) };
-        let io = self.groups.files.request(FileJob::Read(Box::new(request.clone())), op);
-        self.out.io.push(IoJob { owner: IoOwner::Node, requests: vec![io], inline: false });
+        let op = IoOp::Read {
+            file,
+            offset,
+            len: len.min(PIECE),
+        };
+        let io = self
+            .groups
+            .files
+            .request(FileJob::Read(Box::new(request.clone())), op);
+        self.out.io.push(IoJob {
+            owner: IoOwner::Node,
+            requests: vec![io],
+            inline: false,
+        });
         true
     }
 
@@ -239,8 +287,13 @@ impl Core {
             Ok(IoOutput::Data(data)) => data.clone(),
             _ => Bytes::new(),
         };
-        let reply =
-            Reply { id: request.id, header: Bytes::new(), payload, last: true, after_meta: LogIndex(0) };
+        let reply = Reply {
+            id: request.id,
+            header: Bytes::new(),
+            payload,
+            last: true,
+            after_meta: LogIndex(0),
+        };
         self.send_cell(request.node, LaneKind::Bulk, Cell::Reply(Box::new(reply)));
     }
 
@@ -251,9 +304,15 @@ impl Core {
         }
         let group = GroupId(reply.id.number & !FILE_NUMBERS);
         let now = self.now.mono;
-        let Some(slot) = self.groups.slots.get_mut(&group) else { return true };
-        let Some(staging) = &mut slot.transfers.staging else { return true };
-        let Some((name, len)) = staging.files.front().cloned() else { return true };
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return true;
+        };
+        let Some(staging) = &mut slot.transfers.staging else {
+            return true;
+        };
+        let Some((name, len)) = staging.files.front().cloned() else {
+            return true;
+        };
         staging.heard = now;
         let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(&name));
         let Ok(file) = path else { return true };
@@ -262,20 +321,35 @@ impl Core {
         if staging.offset == 0 && !staging.created {
             staging.created = true;
             requests.push(files.request(FileJob::Removal, IoOp::Remove { file: file.clone() }));
-            requests.push(files.request(FileJob::Removal, IoOp::Create { file: file.clone(), len: 0 }));
+            requests.push(files.request(
+                FileJob::Removal,
+                IoOp::Create {
+                    file: file.clone(),
+                    len: 0,
+                },
+            ));
         }
         let offset = staging.offset;
         staging.offset += reply.payload.len() as u64;
         let whole = staging.offset >= len || reply.payload.is_empty();
         let parts = vec![reply.payload.clone()];
-        let write = IoOp::Write { file, offset, parts, sync: whole };
+        let write = IoOp::Write {
+            file,
+            offset,
+            parts,
+            sync: whole,
+        };
         requests.push(files.request(FileJob::Staged(group), write));
         if whole {
             staging.files.pop_front();
             staging.offset = 0;
             staging.created = false;
         }
-        self.out.io.push(IoJob { owner: IoOwner::Node, requests, inline: false });
+        self.out.io.push(IoJob {
+            owner: IoOwner::Node,
+            requests,
+            inline: false,
+        });
         true
     }
 
@@ -296,8 +370,13 @@ impl Core {
     fn snapshot_restored(&mut self, group: GroupId, position: LogPosition) {
         let Some(disk) = self.disk.clone() else { return };
         let Some(slot) = self.slot_mut(group) else { return };
-        let Some(staging) = slot.transfers.staging.take() else { return };
-        debug_assert_eq!(staging.install.position, position, "the snapshot that was staged is restored");
+        let Some(staging) = slot.transfers.staging.take() else {
+            return;
+        };
+        debug_assert_eq!(
+            staging.install.position, position,
+            "the snapshot that was staged is restored"
+        );
         let birth = Birth {
             account: String::new(),
             name: slot.name.to_string(),
@@ -328,9 +407,15 @@ impl Core {
 
     /// Removes the files of a group that is gone.
     pub(super) fn remove_files(&mut self, group: GroupId) {
-        let Ok(file) = super::checkpoint::checkpoint_file(group) else { return };
+        let Ok(file) = super::checkpoint::checkpoint_file(group) else {
+            return;
+        };
         let request = self.groups.files.request(FileJob::Removal, IoOp::Remove { file });
-        self.out.io.push(IoJob { owner: IoOwner::Node, requests: vec![request], inline: false });
+        self.out.io.push(IoJob {
+            owner: IoOwner::Node,
+            requests: vec![request],
+            inline: false,
+        });
     }
 
     /// Tells all who wait for something of a replica that is gone.
@@ -346,14 +431,17 @@ impl Core {
             self.end(waiter, super::Done::Lost);
         }
         if let Machine::Stream(stream) = &slot.machine {
-            let files: Vec<FilePath> =
-                stream.store().block_files().map(|block| block.file).collect();
+            let files: Vec<FilePath> = stream.store().block_files().map(|block| block.file).collect();
             let requests: Vec<_> = files
                 .into_iter()
                 .map(|file| self.groups.files.request(FileJob::Removal, IoOp::Remove { file }))
                 .collect();
             if !requests.is_empty() {
-                self.out.io.push(IoJob { owner: IoOwner::Node, requests, inline: false });
+                self.out.io.push(IoJob {
+                    owner: IoOwner::Node,
+                    requests,
+                    inline: false,
+                });
             }
         }
     }

@@ -11,7 +11,11 @@ impl Core {
     /// The node that has this start.
     pub(super) fn node_of_boot(&self, boot: BootId) -> Option<NodeId> {
         let table = self.shared.peers.load();
-        table.peers.iter().find(|peer| peer.facts.boot == boot).map(|peer| peer.facts.node)
+        table
+            .peers
+            .iter()
+            .find(|peer| peer.facts.boot == boot)
+            .map(|peer| peer.facts.node)
     }
 
     /// Name of a server: of a peer, of this one, or as the metadata lists it.
@@ -23,7 +27,10 @@ impl Core {
         if let Some(peer) = table.peers.iter().find(|peer| peer.facts.node == node) {
             return peer.facts.name.to_string();
         }
-        let listed = self.meta().and_then(|meta| meta.server(node)).map(|server| server.spec.name.clone());
+        let listed = self
+            .meta()
+            .and_then(|meta| meta.server(node))
+            .map(|server| server.spec.name.clone());
         listed.unwrap_or_else(|| format!("Server name unknown at this time (peerID: {:08x})", node.0 >> 32))
     }
 
@@ -31,23 +38,40 @@ impl Core {
     pub(crate) fn server_named(&self, name: &str) -> Option<NodeId> {
         let is_named = |candidate: &str| candidate == name || hash8(candidate.as_bytes()) == name;
         let meta = self.meta()?;
-        meta.servers().find(|server| is_named(&server.spec.name)).map(|server| server.spec.id)
+        meta.servers()
+            .find(|server| is_named(&server.spec.name))
+            .map(|server| server.spec.id)
     }
 
     /// Whether a server is connected; this one always is.
     pub(crate) fn is_online(&self, node: NodeId) -> bool {
         node == self.shared.identity.node
-            || self.shared.peers.load().peers.iter().any(|peer| peer.facts.node == node && peer.up)
+            || self
+                .shared
+                .peers
+                .load()
+                .peers
+                .iter()
+                .any(|peer| peer.facts.node == node && peer.up)
     }
 
     /// The `cluster` block of a stream, or of the metadata, as its local replica sees it.
     pub(crate) fn cluster_info(&self, group: GroupId) -> Option<ClusterInfo> {
         let slot = self.slot(group)?;
-        let name = self.shared.cluster_name().as_deref().unwrap_or_default().to_owned();
+        let name = self
+            .shared
+            .cluster_name()
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned();
         let leader = slot.leader.and_then(|leader| slot.node_of(leader));
         let leader_name = leader.map(|node| self.server_name(node)).unwrap_or_default();
         if self.shared.options.cluster.is_none() || (slot.replicas.len() <= 1 && !slot.is_meta()) {
-            return Some(ClusterInfo { name, leader: leader_name, ..ClusterInfo::default() });
+            return Some(ClusterInfo {
+                name,
+                leader: leader_name,
+                ..ClusterInfo::default()
+            });
         }
         let mut replicas: Vec<PeerInfo> = slot
             .replicas
@@ -72,7 +96,11 @@ impl Core {
         let name = self.server_name(node);
         let peer = hash8(name.as_bytes());
         let online = self.is_online(node);
-        let progress = slot.raft.progress().into_iter().find(|peer| peer.replica == replica);
+        let progress = slot
+            .raft
+            .progress()
+            .into_iter()
+            .find(|peer| peer.replica == replica);
         let lag = progress.as_ref().map_or(0, |progress| progress.lag);
         let active = progress.as_ref().is_some_and(|progress| progress.recent_active);
         let member = slot.raft.members().0.contains(replica);
@@ -91,9 +119,15 @@ impl Core {
     pub(super) fn leader_elected(&mut self, group: GroupId) {
         let Some(slot) = self.slot(group) else { return };
         if slot.replicas.len() > 1 {
-            let account = self.shared.account(slot.account).map(|account| account.name.to_string());
+            let account = self
+                .shared
+                .account(slot.account)
+                .map(|account| account.name.to_string());
             let account = account.unwrap_or_default();
-            tracing::info!("JetStream cluster new stream leader for '{account} > {}'", slot.name);
+            tracing::info!(
+                "JetStream cluster new stream leader for '{account} > {}'",
+                slot.name
+            );
         }
     }
 }
@@ -108,6 +142,10 @@ impl Slot {
             super::Machine::Stream(stream) if stream.config().storage == Storage::Memory => 'M',
             super::Machine::Stream(_) | super::Machine::Meta(_) => 'F',
         };
-        format!("S-R{}{storage}-{}", self.replicas.len(), hash8(&self.group.0.to_le_bytes()))
+        format!(
+            "S-R{}{storage}-{}",
+            self.replicas.len(),
+            hash8(&self.group.0.to_le_bytes())
+        )
     }
 }

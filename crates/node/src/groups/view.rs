@@ -43,9 +43,10 @@ impl Slot {
     fn view(&self) -> ReplicaView {
         let whole = self.applying.is_none();
         let (digest, messages) = match &self.machine {
-            Machine::Stream(stream) => {
-                ((whole && stream.is_at_boundary()).then(|| stream.digest()), stream.state().msgs)
-            }
+            Machine::Stream(stream) => (
+                (whole && stream.is_at_boundary()).then(|| stream.digest()),
+                stream.state().msgs,
+            ),
             Machine::Meta(meta) => (whole.then(|| meta.digest()), 0),
         };
         ReplicaView {

@@ -44,6 +44,8 @@ pub(crate) struct Client {
     pub(crate) asking: bool,
     /// Why it is about to be closed.
     pub(crate) closing: Option<CloseReason>,
+    /// How often it was paused because its receivers were behind.
+    pub(crate) stalls: u64,
     last_route: LastRoute,
     armed: Option<Mono>,
 }
@@ -82,6 +84,7 @@ impl Core {
             waiters: Vec::new(),
             asking: false,
             closing: None,
+            stalls: 0,
             last_route: LastRoute::default(),
             armed: None,
         };
@@ -90,7 +93,10 @@ impl Core {
             place.client = Some(client);
         }
         self.shared.totals.connections.fetch_add(1, Ordering::Relaxed);
-        self.shared.totals.total_connections.fetch_add(1, Ordering::Relaxed);
+        self.shared
+            .totals
+            .total_connections
+            .fetch_add(1, Ordering::Relaxed);
         key
     }
 
@@ -99,10 +105,16 @@ impl Core {
         if let Some(index) = self.free.pop()
             && let Some(place) = self.clients.get_mut(index as usize)
         {
-            return ConnKey { index, generation: place.generation };
+            return ConnKey {
+                index,
+                generation: place.generation,
+            };
         }
         let index = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
-        self.clients.push(ClientPlace { generation: 1, client: None });
+        self.clients.push(ClientPlace {
+            generation: 1,
+            client: None,
+        });
         ConnKey { index, generation: 1 }
     }
 
@@ -118,13 +130,16 @@ impl Core {
     }
 
     /// INFO for one client.
-    pub(super) fn client_info(&mut self, key: ConnKey, first: bool) -> Info {
+    pub(crate) fn client_info(&mut self, key: ConnKey, first: bool) -> Info {
         let shared = Arc::clone(&self.shared);
         let addresses = shared.addresses.load();
         let options = &shared.options;
         let users = &options.users;
         let peers = shared.peer_client_urls.load();
-        let advertise = options.cluster.as_ref().is_none_or(|cluster| !cluster.no_advertise);
+        let advertise = options
+            .cluster
+            .as_ref()
+            .is_none_or(|cluster| !cluster.no_advertise);
         let mut connect_urls = Vec::new();
         if advertise && !peers.is_empty() {
             let lame_duck = shared.lame_duck.load(Ordering::Relaxed);
@@ -145,7 +160,11 @@ impl Core {
             jetstream: options.jetstream.is_some(),
             cluster: shared.cluster_name().as_deref().unwrap_or_default().to_owned(),
             cluster_dynamic: options.cluster.is_some() && options.cluster_name.is_none(),
-            domain: options.jetstream.as_ref().and_then(|js| js.domain.clone()).unwrap_or_default(),
+            domain: options
+                .jetstream
+                .as_ref()
+                .and_then(|js| js.domain.clone())
+                .unwrap_or_default(),
             connect_urls,
             lame_duck_mode: shared.lame_duck.load(Ordering::Relaxed),
             api_lvl: API_LEVEL,
@@ -178,7 +197,7 @@ impl Core {
     /// Notes that a subscription leaves interest.
     fn withdraw(&mut self, key: ConnKey, slot: SubSlot) {
         if let Some((account, filter, target)) = self.target_of(key, slot) {
-            self.shared.totals.subscriptions.fetch_sub(1, Ordering::Relaxed);
+            self.shared.count_subscription(account, false);
             self.change_interest(account, Change::Remove(filter, target));
         }
     }
@@ -188,14 +207,21 @@ impl Core {
         let client = self.client(key)?;
         let account = client.account()?;
         let sub = client.outbound.sub(slot)?;
-        let target = ClientTarget { worker, conn: key, slot, queue: sub.queue().cloned() };
+        let target = ClientTarget {
+            worker,
+            conn: key,
+            slot,
+            queue: sub.queue().cloned(),
+        };
         Some((account, Box::from(&**sub.subject()), Target::Client(target)))
     }
 
     /// Takes all subscriptions of a connection out of interest.
     pub(super) fn withdraw_all(&mut self, key: ConnKey) {
-        let slots: Vec<SubSlot> =
-            self.client(key).map(|c| c.outbound.subs().map(|(slot, _)| slot).collect()).unwrap_or_default();
+        let slots: Vec<SubSlot> = self
+            .client(key)
+            .map(|c| c.outbound.subs().map(|(slot, _)| slot).collect())
+            .unwrap_or_default();
         for slot in slots {
             self.withdraw(key, slot);
         }
@@ -230,7 +256,7 @@ impl Core {
     }
 
     /// Asks for a tick of a connection at `at`.
-    pub(super) fn arm(&mut self, at: Mono, key: ConnKey) {
+    pub(crate) fn arm(&mut self, at: Mono, key: ConnKey) {
         let Some(client) = self.client(key) else { return };
         if client.armed.is_none_or(|armed| at < armed) {
             client.armed = Some(at);
@@ -248,17 +274,21 @@ impl Core {
     fn publish(&mut self, key: ConnKey, message: &Publish<'_>) {
         let Some(client) = self.client(key) else { return };
         let Some(account) = client.account() else { return };
-        let from = From { conn: Some(key), to_nodes: true, to_streams: true };
+        let from = From {
+            conn: Some(key),
+            to_nodes: true,
+            to_streams: true,
+        };
         let source = Source::Client(message);
-        let (root, version) = self.root(account);
         let got = if Routes::is_unique(message.subject) {
+            let (root, _) = self.root(account);
             let mut route = self.spare_routes.pop().unwrap_or_default();
             route.fill(&root, message.subject, self.id);
             let got = self.deliver(from, account, &route, &source);
             self.spare_routes.push(route);
             got
         } else {
-            let id = self.route_of(key, account, message.subject, &root, version);
+            let id = self.route_of(key, account, message.subject);
             let route = self.routes.take(id);
             let got = self.deliver(from, account, &route, &source);
             self.routes.put(id, route);
@@ -269,16 +299,15 @@ impl Core {
         }
     }
 
-    fn route_of(
-        &mut self,
-        key: ConnKey,
-        account: AccountId,
-        subject: &[u8],
-        root: &crate::interest::Root,
-        version: u64,
-    ) -> RouteId {
+    /// The route of a publish: the connection's last one if the subject is the same and interest has not changed,
+    /// else from the cache.
+    fn route_of(&mut self, key: ConnKey, account: AccountId, subject: &[u8]) -> RouteId {
+        let version = self.interest_version(account);
         let epoch = self.routes.epoch();
-        let place = self.clients.get_mut(key.index as usize).and_then(|place| place.client.as_mut());
+        let place = self
+            .clients
+            .get(key.index as usize)
+            .and_then(|place| place.client.as_ref());
         if let Some(last) = place.map(|client| &client.last_route)
             && let Some(id) = last.id
             && last.version == version
@@ -287,7 +316,8 @@ impl Core {
         {
             return id;
         }
-        let id = self.routes.cached(root, account, subject);
+        let (root, version) = self.root(account);
+        let id = self.routes.cached(&root, account, subject);
         let epoch = self.routes.epoch();
         if let Some(client) = self.client(key) {
             let last = &mut client.last_route;
@@ -301,21 +331,44 @@ impl Core {
     /// Tells a client that asked for it that nobody received its request.
     fn no_responders(&mut self, key: ConnKey, reply: &[u8], subject: &[u8]) {
         let now = self.now.mono;
-        let Some(place) = self.clients.get_mut(key.index as usize) else { return };
-        let Some(client) = place.client.as_mut().filter(|client| client.outbound.no_responders()) else { return };
+        let Some(place) = self.clients.get_mut(key.index as usize) else {
+            return;
+        };
+        let Some(client) = place
+            .client
+            .as_mut()
+            .filter(|client| client.outbound.no_responders())
+        else {
+            return;
+        };
         let waiting = client
             .outbound
             .subs()
             .find(|(_, sub)| sub.queue().is_none() && tidelock_subject::matches(sub.subject(), reply))
             .map(|(slot, _)| slot);
         let Some(slot) = waiting else { return };
-        client.outbound.deliver_no_responders(slot, reply, subject, now, &mut self.pool);
+        client
+            .outbound
+            .deliver_no_responders(slot, reply, subject, now, &mut self.pool);
         self.mark_dirty(key);
     }
 
     /// Sends a message to one subscription's connection only if it is there; used for status messages.
-    pub(crate) fn publish_to(&mut self, account: AccountId, subject: &[u8], header: &[u8], payload: &[u8]) -> bool {
-        let message = Message { subject, target: subject, reply: b"", header, payload, shared: None };
+    pub(crate) fn publish_to(
+        &mut self,
+        account: AccountId,
+        subject: &[u8],
+        header: &[u8],
+        payload: &[u8],
+    ) -> bool {
+        let message = Message {
+            subject,
+            target: subject,
+            reply: b"",
+            header,
+            payload,
+            shared: None,
+        };
         self.publish_made(account, &message)
     }
 }
@@ -335,7 +388,10 @@ impl Host for ClientHost<'_> {
         let Core { clients, pool, .. } = &mut *self.core;
         let place = clients.get_mut(self.key.index as usize);
         let client = place.and_then(|place| place.client.as_mut());
-        (client.map_or(&mut *self.nobody, |client| &mut client.outbound), pool)
+        (
+            client.map_or(&mut *self.nobody, |client| &mut client.outbound),
+            pool,
+        )
     }
 
     fn authenticate(&mut self, connect: &Connect) -> Authentication {
@@ -366,7 +422,7 @@ impl Host for ClientHost<'_> {
 
     fn subscribed(&mut self, slot: SubSlot) {
         if let Some((account, filter, target)) = self.core.target_of(self.key, slot) {
-            self.core.shared.totals.subscriptions.fetch_add(1, Ordering::Relaxed);
+            self.core.shared.count_subscription(account, true);
             self.core.change_interest(account, Change::Insert(filter, target));
         }
     }
@@ -380,7 +436,11 @@ impl Host for ClientHost<'_> {
     }
 
     fn log(&mut self, level: LogLevel, text: fmt::Arguments<'_>) {
-        let label = self.core.client(self.key).map(|client| client.label.clone()).unwrap_or_default();
+        let label = self
+            .core
+            .client(self.key)
+            .map(|client| client.label.clone())
+            .unwrap_or_default();
         match level {
             LogLevel::Error => tracing::error!("{label} - {text}"),
             LogLevel::Warn => tracing::warn!("{label} - {text}"),
@@ -393,7 +453,10 @@ impl Core {
     /// Binds a connection to its account, within the account's limits.
     pub(super) fn admit(&mut self, key: ConnKey, identity: &tidelock_auth::Identity) -> Authentication {
         let shared = Arc::clone(&self.shared);
-        let Some(account) = shared.account_id(&identity.account).and_then(|id| shared.account(id)) else {
+        let Some(account) = shared
+            .account_id(&identity.account)
+            .and_then(|id| shared.account(id))
+        else {
             return Authentication::Refused(AuthFailure::AccountRegistration);
         };
         let before = self.client(key).and_then(|client| client.account());
@@ -406,6 +469,7 @@ impl Core {
             if let Some(before) = before.and_then(|id| shared.account(id)) {
                 before.connections.fetch_sub(1, Ordering::Relaxed);
             }
+            self.client_connected(key);
         }
         let permissions =
             (!identity.permissions.is_unrestricted()).then(|| Arc::clone(&identity.permissions));
@@ -421,8 +485,13 @@ impl Core {
         if let Some(client) = self.client(key) {
             client.identity = Some(bound.clone());
             if !client.connect.version.is_empty() || !client.connect.name.is_empty() {
-                let Connect { version, lang, name, .. } = &client.connect;
-                client.label = format!("{} - cid:{} - \"v{version}:{lang}:{name}\"", client.remote, client.cid);
+                let Connect {
+                    version, lang, name, ..
+                } = &client.connect;
+                client.label = format!(
+                    "{} - cid:{} - \"v{version}:{lang}:{name}\"",
+                    client.remote, client.cid
+                );
             }
         }
         Authentication::Accepted(bound)

@@ -1,7 +1,7 @@
 //! What the shell feeds into a turn, and the turn's end.
 
 use super::clients::ClientHost;
-use super::{Answer, HangUp, Listener, Output, Query, QueryId, Worker};
+use super::{HangUp, Listener, Output, Worker};
 use crate::cell::Cell;
 use crate::interest::ConnKey;
 use smallvec::SmallVec;
@@ -24,13 +24,19 @@ impl Worker {
     pub fn begin(&mut self, now: Now) {
         self.core.now = now;
         for n in 0..self.core.roots.len() {
-            self.core.reload_root(AccountId(u32::try_from(n).unwrap_or(u32::MAX)));
+            self.core
+                .reload_root(AccountId(u32::try_from(n).unwrap_or(u32::MAX)));
         }
         while let Some(key) = self.core.timers.pop_due(now.mono) {
             self.core.disarmed(key);
             self.tick(key);
         }
         self.tick_links();
+        self.begin_system();
+        self.core.tick_groups();
+        self.core.tick_consumer_front();
+        self.core.tick_senders();
+        self.core.api_tick();
     }
 
     /// A connection was accepted.
@@ -55,11 +61,19 @@ impl Worker {
         }
         let info = self.core.client_info(key, true);
         let max = self.core.shared.options.limits.max_connections;
-        let too_many = max.is_some_and(|max| self.core.shared.totals.connections.load(Ordering::Relaxed) > max);
-        if let Some(client) = self.core.clients.get_mut(index).and_then(|place| place.client.as_mut()) {
+        let too_many =
+            max.is_some_and(|max| self.core.shared.totals.connections.load(Ordering::Relaxed) > max);
+        if let Some(client) = self
+            .core
+            .clients
+            .get_mut(index)
+            .and_then(|place| place.client.as_mut())
+        {
             client.outbound.info(&info, &mut self.core.pool);
             if too_many {
-                client.outbound.err(format_args!("maximum connections exceeded"), &mut self.core.pool);
+                client
+                    .outbound
+                    .err(format_args!("maximum connections exceeded"), &mut self.core.pool);
             }
         }
         self.core.mark_dirty(key);
@@ -82,7 +96,9 @@ impl Worker {
             return self.receive_route(key, input);
         }
         let now = self.core.now;
-        let Some(received) = self.with_host(key, |inbound, host| inbound.receive(now.mono, input, host)) else {
+        self.core.note_reader(key);
+        let Some(received) = self.with_host(key, |inbound, host| inbound.receive(now.mono, input, host))
+        else {
             return input.len();
         };
         if let Some(client) = self.core.client(key) {
@@ -103,11 +119,19 @@ impl Worker {
         self.arm(key);
     }
 
-    fn with_host<T>(&mut self, key: ConnKey, f: impl FnOnce(&mut Inbound, &mut ClientHost<'_>) -> T) -> Option<T> {
+    fn with_host<T>(
+        &mut self,
+        key: ConnKey,
+        f: impl FnOnce(&mut Inbound, &mut ClientHost<'_>) -> T,
+    ) -> Option<T> {
         let inbound = self.inbound.get_mut(key.index as usize)?.as_mut()?;
         self.core.client(key)?;
-        let mut host =
-            ClientHost { core: &mut self.core, key, slow_check: None, nobody: &mut self.nobody };
+        let mut host = ClientHost {
+            core: &mut self.core,
+            key,
+            slow_check: None,
+            nobody: &mut self.nobody,
+        };
         let result = f(inbound, &mut host);
         if let Some(check) = host.slow_check.take() {
             self.core.out.checks.push((key, check));
@@ -122,7 +146,9 @@ impl Worker {
             Some(Authentication::Refused(failure)) => Err(failure),
             Some(Authentication::Pending) | None => Err(tidelock_session::AuthFailure::Violation),
         };
-        let close = self.with_host(key, |inbound, host| inbound.authenticated(answer, host)).flatten();
+        let close = self
+            .with_host(key, |inbound, host| inbound.authenticated(answer, host))
+            .flatten();
         self.core.mark_dirty(key);
         if let Some(reason) = close {
             self.core.close(key, reason);
@@ -163,8 +189,13 @@ impl Worker {
     /// Whether nothing is to be read from a connection for now.
     #[must_use]
     pub fn is_paused(&self, key: ConnKey) -> bool {
-        let place = self.core.clients.get(key.index as usize).and_then(|place| place.client.as_ref());
-        place.is_some_and(|c| c.paused_until.is_some() || c.asking || c.closing.is_some())
+        let place = self
+            .core
+            .clients
+            .get(key.index as usize)
+            .and_then(|place| place.client.as_ref());
+        self.core.system.stop.is_deaf()
+            || place.is_some_and(|c| c.paused_until.is_some() || c.asking || c.closing.is_some())
     }
 
     /// The socket has ended.
@@ -190,18 +221,28 @@ impl Worker {
         if self.core.client(key).is_none() {
             return;
         }
+        self.forget_client(key);
         self.core.withdraw_all(key);
         self.core.release_waiters(key);
         if let Some(place) = self.inbound.get_mut(key.index as usize) {
             *place = None;
         }
         let shared = Arc::clone(&self.core.shared);
-        if let Some(client) = self.core.clients.get_mut(key.index as usize).and_then(|place| place.client.as_mut()) {
+        if let Some(client) = self
+            .core
+            .clients
+            .get_mut(key.index as usize)
+            .and_then(|place| place.client.as_mut())
+        {
             client.outbound.discard(&mut self.core.pool);
             if let Some(account) = client.account().and_then(|id| shared.account(id)) {
                 account.connections.fetch_sub(1, Ordering::Relaxed);
             }
-            tracing::debug!("{} - Client connection closed: {}", client.label, client.closing.map_or("", |r| r.text()));
+            tracing::debug!(
+                "{} - Client connection closed: {}",
+                client.label,
+                client.closing.map_or("", |r| r.text())
+            );
         }
         shared.totals.connections.fetch_sub(1, Ordering::Relaxed);
         self.core.free_key(key);
@@ -217,10 +258,13 @@ impl Worker {
         if self.is_route(key) {
             return self.transmit_route(key, write);
         }
-        let now = self.core.now.mono;
+        let now = self.core.now;
         let pool = &mut self.core.pool;
         let place = self.core.clients.get_mut(key.index as usize)?;
-        let client = place.client.as_mut().filter(|_| place.generation == key.generation)?;
+        let client = place
+            .client
+            .as_mut()
+            .filter(|_| place.generation == key.generation)?;
         if client.outbound.pending() == 0 {
             return None;
         }
@@ -229,8 +273,11 @@ impl Worker {
         let result = write(&slices);
         drop(slices);
         match &result {
-            Ok(n) => client.outbound.advance(*n, pool),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => client.outbound.stalled(now),
+            Ok(n) => {
+                client.outbound.advance(*n, pool);
+                client.last_activity = now;
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => client.outbound.stalled(now.mono),
             Err(_) => {}
         }
         let caught_up = !client.waiters.is_empty() && client.outbound.pending() < super::Core::RESUME_BELOW;
@@ -245,7 +292,12 @@ impl Worker {
 
     fn tick(&mut self, key: ConnKey) {
         let now = self.core.now.mono;
-        let Some(client) = self.core.clients.get_mut(key.index as usize).and_then(|place| place.client.as_mut()) else {
+        let Some(client) = self
+            .core
+            .clients
+            .get_mut(key.index as usize)
+            .and_then(|place| place.client.as_mut())
+        else {
             return;
         };
         if client.paused_until.is_some_and(|until| until <= now) {
@@ -263,8 +315,12 @@ impl Worker {
 
     /// Arms the timer of a connection for its next deadline.
     fn arm(&mut self, key: ConnKey) {
-        let Some(inbound) = self.inbound.get(key.index as usize).and_then(Option::as_ref) else { return };
-        let Some(client) = self.core.client(key) else { return };
+        let Some(inbound) = self.inbound.get(key.index as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        let Some(client) = self.core.client(key) else {
+            return;
+        };
         let next = inbound.next_deadline(&client.outbound);
         let next = [next, client.paused_until].into_iter().flatten().min();
         if let Some(next) = next {
@@ -281,37 +337,22 @@ impl Worker {
 
     /// A disk operation has ended.
     pub fn io_done(&mut self, owner: IoOwner, done: IoDone) {
-        let _ = (owner, done);
-    }
-
-    /// A monitoring request.
-    pub fn query(&mut self, id: QueryId, query: Query) {
-        let _ = query;
-        let body = bytes::Bytes::from_static(b"404 page not found\n");
-        self.core.out.answers.push((id, Answer { status: 404, content_type: "text/plain", body }));
-    }
-
-    /// The operator wants the node to stop in good order.
-    pub fn stop(&mut self) {
-        let all: Vec<ConnKey> = self.core.client_keys().collect();
-        for key in all {
-            self.core.close(key, CloseReason::ServerShutdown);
-        }
-        if let Some(links) = self.core.cluster.links.as_deref_mut() {
-            links.end_all();
-        }
-        self.core.stopping = true;
-    }
-
-    /// The operator wants lame duck mode.
-    pub fn lame_duck(&mut self) {
-        self.core.shared.lame_duck.store(true, Ordering::Relaxed);
-        self.core.set_facts(|facts| facts.leaving = true);
+        self.core.groups_io_done(owner, &done);
     }
 
     /// Ends the turn: makes interest visible, sends what was decided, lists what is to be written.
     pub fn finish(&mut self, out: &mut Output) {
+        self.core.flush_senders();
         self.drain_inbox();
+        self.core.run_requests();
+        self.core.consumers_before_groups();
+        self.core.run_groups();
+        self.core.flush_senders();
+        self.drain_inbox();
+        self.core.run_groups();
+        self.core.arm_senders();
+        self.core.consumers_after_groups();
+        self.finish_system();
         self.core.commit_all_interest();
         self.core.flush_batches();
         self.core.flush_nodes();
@@ -339,7 +380,8 @@ impl Worker {
         for (key, _) in std::mem::take(&mut self.core.out.closing) {
             out.closes.push(key);
         }
-        out.stopped |= self.core.stopping;
+        out.stop_listening |= std::mem::take(&mut self.core.out.stop_listening);
+        out.stopped |= self.core.system.stop.is_over();
     }
 }
 

@@ -21,6 +21,13 @@ impl Core {
     pub(crate) fn on_peer(&mut self, event: &PeerEvent) {
         if let PeerEvent::Down(node) = event {
             self.release_node(*node);
+            self.pulls_node_lost(*node);
+            self.formation_peer(Some(*node));
+        } else {
+            self.formation_peer(None);
+        }
+        if let PeerEvent::Up(facts) = event {
+            self.resend_to(facts.node);
         }
     }
 
@@ -35,18 +42,34 @@ impl Core {
         if to == self.id {
             self.cluster.inbox.push_back(cell);
         } else {
-            self.out.cells.push_back((to, Cell::Arrived { node, cell: Box::new(cell) }));
+            self.out.cells.push_back((
+                to,
+                Cell::Arrived {
+                    node,
+                    cell: Box::new(cell),
+                },
+            ));
         }
     }
 
     /// The worker of this node that a cell is for.
     pub(crate) fn place_of(&self, cell: &Cell) -> WorkerId {
-        let asker = |worker: WorkerId| if worker.0 < self.shared.workers { worker } else { LINKS_WORKER };
+        let asker = |worker: WorkerId| {
+            if worker.0 < self.shared.workers {
+                worker
+            } else {
+                LINKS_WORKER
+            }
+        };
         match cell {
             Cell::Forward(forward) => self.shared.worker_of(forward.group),
             Cell::Raft(frame) => self.shared.worker_of(frame.group),
-            Cell::Request(request) => request.group.map_or(LINKS_WORKER, |group| self.shared.worker_of(group)),
-            Cell::Pull(request) => request.group.map_or(LINKS_WORKER, |group| self.shared.worker_of(group)),
+            Cell::Request(request) => request
+                .group
+                .map_or(LINKS_WORKER, |group| self.shared.worker_of(group)),
+            Cell::Pull(request) => request
+                .group
+                .map_or(LINKS_WORKER, |group| self.shared.worker_of(group)),
             Cell::Acks(acks) => self.shared.worker_of(acks.group),
             Cell::PullsEnded(ended) => asker(ended.sender.worker),
             Cell::Outcomes(outcomes) => asker(outcomes.sender.worker),
@@ -61,7 +84,9 @@ impl Core {
             | Cell::OwnInterest(_)
             | Cell::Peer(_)
             | Cell::Pressure { .. }
-            | Cell::ClientUrls => LINKS_WORKER,
+            | Cell::Meta(_)
+            | Cell::ClientUrls
+            | Cell::System(_) => LINKS_WORKER,
         }
     }
 
@@ -81,7 +106,11 @@ impl Core {
 
     /// This turn's batch of client messages for another node.
     pub(crate) fn batch_for_node(&mut self, node: NodeId) -> &mut DeliverBatch {
-        if self.to_nodes.get(&node).is_some_and(|batch| batch.bytes.len() >= BATCH_BYTES_MAX) {
+        if self
+            .to_nodes
+            .get(&node)
+            .is_some_and(|batch| batch.bytes.len() >= BATCH_BYTES_MAX)
+        {
             self.send_early(node);
         }
         self.to_nodes.entry(node).or_default()
@@ -104,9 +133,13 @@ impl Core {
     /// Pauses a publisher whose messages go to a node that is behind.
     #[cold]
     pub(super) fn pause_for_node(&mut self, publisher: Option<ConnKey>, node: NodeId) {
-        let Some(publisher) = publisher.filter(|_| self.cluster.high.contains(&node)) else { return };
+        let Some(publisher) = publisher.filter(|_| self.cluster.high.contains(&node)) else {
+            return;
+        };
         let until = self.now.mono + PAUSE_MAX;
-        let Some(client) = self.client(publisher) else { return };
+        let Some(client) = self.client(publisher) else {
+            return;
+        };
         if client.paused_until.is_some() {
             return;
         }
@@ -119,7 +152,9 @@ impl Core {
     /// Lets those go on that wait for a node.
     fn release_node(&mut self, node: NodeId) {
         self.cluster.high.retain(|high| *high != node);
-        let (released, waiters) = std::mem::take(&mut self.cluster.waiters).into_iter().partition(|(to, _)| *to == node);
+        let (released, waiters) = std::mem::take(&mut self.cluster.waiters)
+            .into_iter()
+            .partition(|(to, _)| *to == node);
         self.cluster.waiters = waiters;
         let released: Vec<(NodeId, ConnKey)> = released;
         for (_, publisher) in released {
@@ -148,7 +183,12 @@ impl Core {
             };
             if let Target::Client(client) = target {
                 let (filter, queue) = (filter.clone(), client.queue.clone());
-                self.cluster.deltas.push(InterestDelta { account, filter, queue, added });
+                self.cluster.deltas.push(InterestDelta {
+                    account,
+                    filter,
+                    queue,
+                    added,
+                });
             }
         }
     }
@@ -156,7 +196,9 @@ impl Core {
     /// Carries out what happened on the links.
     pub(super) fn link_events(&mut self) {
         loop {
-            let Some(links) = self.cluster.links.as_deref_mut() else { return };
+            let Some(links) = self.cluster.links.as_deref_mut() else {
+                return;
+            };
             if links.events.is_empty() {
                 return;
             }
@@ -182,7 +224,10 @@ impl Core {
 
     /// Tells the other workers of this node.
     fn tell_workers(&mut self, cell: impl Fn() -> Cell) {
-        for worker in (0..self.shared.workers).map(WorkerId).filter(|worker| *worker != self.id) {
+        for worker in (0..self.shared.workers)
+            .map(WorkerId)
+            .filter(|worker| *worker != self.id)
+        {
             self.out.cells.push_back((worker, cell()));
         }
     }
@@ -196,7 +241,9 @@ impl Core {
         self.link_events();
         let early = std::mem::take(&mut self.cluster.early);
         let deltas = std::mem::take(&mut self.cluster.deltas);
-        let Some(links) = self.cluster.links.as_deref_mut() else { return };
+        let Some(links) = self.cluster.links.as_deref_mut() else {
+            return;
+        };
         links.own_interest(deltas);
         links.tell_interest();
         for (node, batch) in early {
@@ -214,14 +261,25 @@ impl Core {
         if let Some(view) = links.take_view() {
             self.shared.peers.store(Arc::new(view));
         }
-        let high: Vec<NodeId> = links.peers.iter().filter(|(_, peer)| peer.high).map(|(node, _)| *node).collect();
+        let high: Vec<NodeId> = links
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.high)
+            .map(|(node, _)| *node)
+            .collect();
         self.link_events();
         self.settle_pressure(&high);
     }
 
     /// Nodes that were taken to be behind because of one large turn, and are not.
     fn settle_pressure(&mut self, high: &[NodeId]) {
-        while let Some(node) = self.cluster.high.iter().find(|node| !high.contains(node)).copied() {
+        while let Some(node) = self
+            .cluster
+            .high
+            .iter()
+            .find(|node| !high.contains(node))
+            .copied()
+        {
             self.release_node(node);
         }
     }
@@ -234,10 +292,22 @@ impl Core {
         }
         let out = &mut self.out.cells;
         if !self.cluster.deltas.is_empty() {
-            out.push_back((LINKS_WORKER, Cell::OwnInterest(std::mem::take(&mut self.cluster.deltas))));
+            out.push_back((
+                LINKS_WORKER,
+                Cell::OwnInterest(std::mem::take(&mut self.cluster.deltas)),
+            ));
         }
         let lane = LaneKind::Client;
-        let mut pass = |node, lane, cell| out.push_back((LINKS_WORKER, Cell::Pass { node, lane, cell: Box::new(cell) }));
+        let mut pass = |node, lane, cell| {
+            out.push_back((
+                LINKS_WORKER,
+                Cell::Pass {
+                    node,
+                    lane,
+                    cell: Box::new(cell),
+                },
+            ))
+        };
         for (node, batch) in self.cluster.early.drain(..) {
             pass(node, lane, Cell::Deliver(batch));
         }
@@ -253,7 +323,9 @@ impl Core {
 
     /// Lists the links that have something to write, or are to be closed.
     pub(super) fn list_links(&mut self, out: &mut Output) {
-        let Some(links) = self.cluster.links.as_deref_mut() else { return };
+        let Some(links) = self.cluster.links.as_deref_mut() else {
+            return;
+        };
         for key in std::mem::take(&mut links.dirty) {
             if let Some(link) = links.get(key) {
                 link.dirty = false;

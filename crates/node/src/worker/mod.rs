@@ -15,17 +15,20 @@ mod routes;
 mod streams;
 
 pub use output::{Answer, IoJob, IoOwner, Output, Query, QueryId};
+pub(crate) use route_message::MadeRoute;
 
 use crate::cluster::Cluster;
+use crate::deliver_batch::DeliverBatch;
+use crate::groups::{Fx, Groups};
 use crate::interest::{Change, ConnKey, Root};
 use crate::route::{Route, Routes};
 use crate::shared::NodeShared;
-use clients::Client;
-use crate::deliver_batch::DeliverBatch;
-use std::collections::{BTreeMap, VecDeque};
+pub(crate) use clients::Client;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tidelock_auth::PasswordCheck;
-use tidelock_base::{AccountId, Mono, NodeId, Now, WorkerId};
+use tidelock_base::{AccountId, GroupId, Mono, NodeId, Now, WorkerId};
+use tidelock_record::Disk;
 use tidelock_session::{ChunkPool, CloseReason, Inbound, Outbound, Settings};
 
 /// Which listener a connection came from.
@@ -54,7 +57,7 @@ pub enum HangUp {
 pub struct Worker {
     pub(crate) core: Core,
     /// The reading halves, by connection index; apart from the rest, so that one can read while all can be written.
-    inbound: Vec<Option<Inbound>>,
+    pub(crate) inbound: Vec<Option<Inbound>>,
     /// Stands in for the output of a connection that is gone.
     nobody: Outbound,
 }
@@ -84,7 +87,28 @@ pub(crate) struct Core {
     to_workers: BTreeMap<WorkerId, DeliverBatch>,
     /// Client messages of this turn for other nodes.
     to_nodes: BTreeMap<NodeId, DeliverBatch>,
-    stopping: bool,
+    /// Monitoring, the system account, and how the worker ends.
+    pub(crate) system: crate::system::System,
+    /// Requests of the JetStream API.
+    pub(crate) api: crate::api::Api,
+    /// Replicated groups of this worker.
+    pub(crate) groups: Groups,
+    /// Effects of the entry that is being applied; its memory is used again.
+    pub(crate) fx: Fx,
+    /// The sending side of publishes into streams.
+    pub(crate) senders: BTreeMap<GroupId, crate::forward::Sender>,
+    /// Senders with something to send.
+    pub(crate) busy_senders: BTreeSet<GroupId>,
+    /// When unanswered publishes are looked at.
+    pub(crate) senders_at: Option<Mono>,
+    pub(crate) forwards: Vec<crate::cell::Forward>,
+    /// What it keeps of consumers for clients of this node.
+    pub(crate) consumers: crate::consumers::Front,
+    /// The disk, for what is read while the worker waits.
+    pub(crate) disk: Option<Arc<dyn Disk + Send + Sync>>,
+    /// The connection that was read last, and since when no other was.
+    last_reader: Option<ConnKey>,
+    pub(crate) readers_quiet_since: Mono,
 }
 
 /// A place for a connection, with the generation that its key must have.
@@ -112,6 +136,8 @@ pub(crate) struct Pending {
     pub(crate) io: Vec<IoJob>,
     /// Password checks that take time.
     pub(crate) checks: Vec<(ConnKey, PasswordCheck)>,
+    /// The client listener is to be closed.
+    pub(crate) stop_listening: bool,
 }
 
 /// A small generator for choices that need no secrecy (xorshift64*): queue members, jitter.
@@ -185,10 +211,27 @@ impl Worker {
             cluster: Cluster::new(&shared, id, seed),
             to_workers: BTreeMap::new(),
             to_nodes: BTreeMap::new(),
-            stopping: false,
+            system: crate::system::System::default(),
+            api: crate::api::Api::default(),
+            groups: Groups::default(),
+            fx: Fx::default(),
+            senders: BTreeMap::new(),
+            busy_senders: BTreeSet::new(),
+            senders_at: None,
+            forwards: Vec::new(),
+            consumers: crate::consumers::Front::default(),
+            disk: None,
+            last_reader: None,
+            readers_quiet_since: Mono(0),
             shared,
         };
-        Self { core, inbound: Vec::new(), nobody }
+        let mut worker = Self {
+            core,
+            inbound: Vec::new(),
+            nobody,
+        };
+        worker.core.announce_services();
+        worker
     }
 
     /// Its number.
@@ -200,11 +243,23 @@ impl Worker {
     /// When the next turn must begin, even if nothing comes in.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
-        if self.core.has_leftovers() {
+        if self.core.has_leftovers() || self.core.groups_have_work() {
             return Some(self.core.now.mono);
         }
         let links = self.core.cluster.links.as_ref().map(|links| links.due());
-        [self.core.timers.next(), links].into_iter().flatten().min()
+        let consumers = self.core.consumers.deadline(self.core.now.mono);
+        let system = self.core.system.next_deadline(self.core.now.mono);
+        [
+            self.core.timers.next(),
+            links,
+            self.core.groups_deadline(),
+            self.core.senders_at,
+            consumers,
+            system,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 
@@ -213,14 +268,30 @@ impl Core {
     pub(crate) fn client_keys(&self) -> impl Iterator<Item = ConnKey> + '_ {
         self.clients.iter().zip(0_u32..).filter_map(|(place, index)| {
             place.client.as_ref()?;
-            Some(ConnKey { index, generation: place.generation })
+            Some(ConnKey {
+                index,
+                generation: place.generation,
+            })
         })
     }
 
     /// The client behind a key; `None` once it is gone.
     pub(crate) fn client(&mut self, key: ConnKey) -> Option<&mut Client> {
         let place = self.clients.get_mut(key.index as usize)?;
-        if place.generation == key.generation { place.client.as_mut() } else { None }
+        if place.generation == key.generation {
+            place.client.as_mut()
+        } else {
+            None
+        }
+    }
+
+    /// The version of an account's interest that [`Core::root`] would answer.
+    pub(crate) fn interest_version(&mut self, account: AccountId) -> u64 {
+        let index = account.0 as usize;
+        if self.changes.get(index).is_some_and(|changes| !changes.is_empty()) {
+            self.commit_interest(account);
+        }
+        self.roots.get(index).map_or(0, |(_, version)| *version)
     }
 
     /// The interest of an account as this turn sees it, with its version. Changes that this worker has made and not
@@ -239,8 +310,12 @@ impl Core {
     /// Makes this worker's changes of one account visible to all.
     pub(crate) fn commit_interest(&mut self, account: AccountId) {
         let index = account.0 as usize;
-        let Some(mut changes) = self.changes.get_mut(index).map(std::mem::take) else { return };
-        let Some(shared) = self.shared.account(account) else { return };
+        let Some(mut changes) = self.changes.get_mut(index).map(std::mem::take) else {
+            return;
+        };
+        let Some(shared) = self.shared.account(account) else {
+            return;
+        };
         let root = shared.interest.commit(&changes);
         self.note_own_interest(account, &changes);
         changes.clear();
@@ -255,7 +330,9 @@ impl Core {
     /// Looks whether other workers have changed the interest of an account.
     fn reload_root(&mut self, account: AccountId) {
         let index = account.0 as usize;
-        let (Some(shared), Some(place)) = (self.shared.account(account), self.roots.get_mut(index)) else { return };
+        let (Some(shared), Some(place)) = (self.shared.account(account), self.roots.get_mut(index)) else {
+            return;
+        };
         let root = shared.interest.load();
         if !Arc::ptr_eq(&root, &place.0) {
             *place = (root, place.1 + 1);
@@ -278,7 +355,11 @@ impl Core {
             && self.out.cells.is_empty()
             && self.out.closing.is_empty()
             && self.cluster.inbox.is_empty()
-            && self.cluster.links.as_ref().is_none_or(|links| links.dirty.is_empty() && links.closing.is_empty())
+            && self
+                .cluster
+                .links
+                .as_ref()
+                .is_none_or(|links| links.dirty.is_empty() && links.closing.is_empty())
             && self.changes.iter().all(Vec::is_empty))
     }
 

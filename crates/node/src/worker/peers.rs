@@ -20,7 +20,9 @@ impl Core {
     pub(super) fn flush_batches(&mut self) {
         for (worker, batch) in &mut self.to_workers {
             if !batch.is_empty() {
-                self.out.cells.push_back((*worker, Cell::Deliver(std::mem::take(batch))));
+                self.out
+                    .cells
+                    .push_back((*worker, Cell::Deliver(std::mem::take(batch))));
             }
         }
     }
@@ -28,15 +30,18 @@ impl Core {
     /// The same for one worker, so that what is sent next stays behind it.
     pub(super) fn flush_worker(&mut self, worker: WorkerId) {
         if let Some(batch) = self.to_workers.get_mut(&worker).filter(|batch| !batch.is_empty()) {
-            self.out.cells.push_back((worker, Cell::Deliver(std::mem::take(batch))));
+            self.out
+                .cells
+                .push_back((worker, Cell::Deliver(std::mem::take(batch))));
         }
     }
 }
 
 impl Worker {
     /// One cell from another worker of this node.
-    pub(super) fn receive_cell(&mut self, _from: WorkerId, cell: Cell) {
+    pub(super) fn receive_cell(&mut self, from: WorkerId, cell: Cell) {
         match cell {
+            Cell::System(cell) => self.system_cell(from, cell),
             Cell::Deliver(batch) => {
                 self.core.deliver_batch(batch.borrowed(), Origin::Worker, Some);
             }
@@ -50,7 +55,9 @@ impl Worker {
     pub(super) fn drain_inbox(&mut self) {
         let node = self.core.shared.identity.node;
         for _ in 0..INBOX_MAX {
-            let Some(cell) = self.core.cluster.inbox.pop_front() else { return };
+            let Some(cell) = self.core.cluster.inbox.pop_front() else {
+                return;
+            };
             self.handle_cell(node, cell);
         }
     }
@@ -62,22 +69,31 @@ impl Worker {
             Cell::Peer(event) => self.core.on_peer(&event),
             Cell::Pressure { node, high } => self.core.pressure(node, high),
             Cell::ClientUrls => self.tell_client_urls(),
-            // What is for streams has no one here yet who could take it.
-            Cell::Forward(_)
-            | Cell::Outcomes(_)
-            | Cell::NotLeader { .. }
-            | Cell::Raft(_)
-            | Cell::Request(_)
-            | Cell::Reply(_)
-            | Cell::Pull(_)
-            | Cell::PullsEnded(_)
-            | Cell::Acks(_) => {}
+            Cell::Forward(forward) => self.core.receive_forward(forward),
+            Cell::Outcomes(outcomes) => self.core.receive_outcomes(&outcomes),
+            Cell::NotLeader { group, hint, .. } => self.core.not_leader(group, hint),
+            Cell::Raft(frame) => self.core.receive_raft(frame),
+            Cell::Request(request) => {
+                if !self.core.internal_request(&request) {
+                    self.core.api_request(*request);
+                }
+            }
+            Cell::Reply(reply) => {
+                if !self.core.internal_reply(&reply) {
+                    self.core.api_reply(*reply);
+                }
+            }
+            Cell::Meta(notice) => self.core.meta_notice_here(notice),
+            Cell::Pull(request) => self.core.pull_request(*request),
+            Cell::PullsEnded(ended) => self.core.pulls_ended(&ended),
+            Cell::Acks(acks) => self.core.receive_acks(&acks),
             // What is for links or on its way was taken out before.
             Cell::Deliver(_)
             | Cell::Interest(_)
             | Cell::NodeFacts(_)
             | Cell::Gossip(_)
             | Cell::Pass { .. }
+            | Cell::System(_)
             | Cell::Arrived { .. } => {}
         }
     }

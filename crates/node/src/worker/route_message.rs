@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::deliver_batch::{BatchRef, DeliverBatch, Item, Message, Receivers};
-use crate::interest::ConnKey;
+use crate::interest::{ConnKey, Service};
 use crate::route::{Local, Member, QueueRoute, Route, RouteId, Routes};
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -48,7 +48,14 @@ impl<'p> Source<'_, 'p> {
         match self {
             Self::Client(p) if p.payload.len() > COPY_BYTES_MAX && p.is_shared() => {
                 let shared = p.share_payload();
-                batch.push(account, &Message { shared: Some(&shared), ..self.message() }, to);
+                batch.push(
+                    account,
+                    &Message {
+                        shared: Some(&shared),
+                        ..self.message()
+                    },
+                    to,
+                );
             }
             Self::Client(_) | Self::Made(_) => batch.push(account, &self.message(), to),
         }
@@ -87,9 +94,17 @@ type PickedQueues<'r> = SmallVec<[(NodeId, &'r [u8]); 4]>;
 
 impl From {
     /// A message that the node itself made.
-    pub(crate) const NODE: Self = Self { conn: None, to_nodes: true, to_streams: true };
+    pub(crate) const NODE: Self = Self {
+        conn: None,
+        to_nodes: true,
+        to_streams: true,
+    };
     /// A message that came over a route or from another worker.
-    pub(crate) const ELSEWHERE: Self = Self { conn: None, to_nodes: false, to_streams: false };
+    pub(crate) const ELSEWHERE: Self = Self {
+        conn: None,
+        to_nodes: false,
+        to_streams: false,
+    };
 }
 
 impl Core {
@@ -111,7 +126,13 @@ impl Core {
     }
 
     /// Delivers along a route; answers whether anybody got it.
-    pub(crate) fn deliver(&mut self, from: From, account: AccountId, route: &Route, source: &Source<'_, '_>) -> bool {
+    pub(crate) fn deliver(
+        &mut self,
+        from: From,
+        account: AccountId,
+        route: &Route,
+        source: &Source<'_, '_>,
+    ) -> bool {
         let mut got = false;
         for local in &route.local {
             got |= self.deliver_local(from, *local, source);
@@ -121,7 +142,11 @@ impl Core {
             got |= self.deliver_queue(from, account, queue, source, &mut picked);
         }
         for worker in &route.workers {
-            let to = Receivers { plain: true, picks: &[], queues: &[] };
+            let to = Receivers {
+                plain: true,
+                picks: &[],
+                queues: &[],
+            };
             source.push_to(self.batch_for_worker(*worker), account, &to);
             got = true;
         }
@@ -155,9 +180,20 @@ impl Core {
         });
         let nodes = route.nodes.iter().map(|node| (*node, true));
         for (node, plain) in nodes.chain(first_picks.map(|(_, (node, _))| (*node, false))) {
-            let queues: SmallVec<[&[u8]; 4]> =
-                picked.iter().filter(|(to, _)| *to == node).map(|(_, name)| *name).collect();
-            source.push_to(self.batch_for_node(node), account, &Receivers { plain, picks: &[], queues: &queues });
+            let queues: SmallVec<[&[u8]; 4]> = picked
+                .iter()
+                .filter(|(to, _)| *to == node)
+                .map(|(_, name)| *name)
+                .collect();
+            source.push_to(
+                self.batch_for_node(node),
+                account,
+                &Receivers {
+                    plain,
+                    picks: &[],
+                    queues: &queues,
+                },
+            );
             if !self.cluster.high.is_empty() {
                 self.pause_for_node(from.conn, node);
             }
@@ -168,11 +204,15 @@ impl Core {
     #[inline]
     pub(super) fn deliver_local(&mut self, from: From, local: Local, source: &Source<'_, '_>) -> bool {
         let now = self.now.mono;
-        let Some(place) = self.clients.get_mut(local.conn.index as usize) else { return false };
+        let Some(place) = self.clients.get_mut(local.conn.index as usize) else {
+            return false;
+        };
         if place.generation != local.conn.generation {
             return false;
         }
-        let Some(client) = place.client.as_mut() else { return false };
+        let Some(client) = place.client.as_mut() else {
+            return false;
+        };
         if from.conn == Some(local.conn) && !client.outbound.echo() {
             return false;
         }
@@ -219,18 +259,26 @@ impl Core {
     #[cold]
     fn maybe_pause(&mut self, publisher: Option<ConnKey>, receiver: ConnKey, pending: usize, len: usize) {
         let limit = if len >= LARGE { PAUSE_AT_LARGE } else { PAUSE_AT };
-        let Some(publisher) = publisher.filter(|&p| p != receiver && pending > limit) else { return };
+        let Some(publisher) = publisher.filter(|&p| p != receiver && pending > limit) else {
+            return;
+        };
         let until = self.now.mono + PAUSE_MAX;
-        let Some(client) = self.client(publisher) else { return };
+        let Some(client) = self.client(publisher) else {
+            return;
+        };
         if client.paused_until.is_some() {
             return;
         }
         client.paused_until = Some(until);
+        client.stalls += 1;
         if let Some(receiver) = self.client(receiver) {
             receiver.waiters.push(publisher);
         }
         self.arm(until, publisher);
-        self.shared.totals.stalled_clients.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.shared
+            .totals
+            .stalled_clients
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Bytes below which those that wait for this receiver may go on.
@@ -261,7 +309,11 @@ impl Core {
         if queue.members.is_empty() {
             return false;
         }
-        let weight = if from.to_nodes { queue.weight } else { queue.own_weight };
+        let weight = if from.to_nodes {
+            queue.weight
+        } else {
+            queue.own_weight
+        };
         let mut ticket = self.random.below(weight.max(1));
         let start = queue.members.iter().position(|member| {
             let weight = member.weight();
@@ -269,11 +321,18 @@ impl Core {
             ticket = ticket.saturating_sub(weight);
             hit
         });
-        let (before, after) = queue.members.split_at_checked(start.unwrap_or(0)).unwrap_or((&[], &queue.members));
+        let (before, after) = queue
+            .members
+            .split_at_checked(start.unwrap_or(0))
+            .unwrap_or((&[], &queue.members));
         after.iter().chain(before).any(|member| match *member {
             Member::Local(local) => self.deliver_local(from, local, source),
             Member::Worker(worker, local) => {
-                let to = Receivers { plain: false, picks: &[local], queues: &[] };
+                let to = Receivers {
+                    plain: false,
+                    picks: &[local],
+                    queues: &[],
+                };
                 source.push_to(self.batch_for_worker(worker), account, &to);
                 true
             }
@@ -296,7 +355,9 @@ impl Core {
         let mut count = 0;
         for item in batch.items() {
             count += 1;
-            let Some(account) = accounts(item.account) else { continue };
+            let Some(account) = accounts(item.account) else {
+                continue;
+            };
             let source = Source::Made(&item.message);
             for pick in item.picks() {
                 self.deliver_local(From::ELSEWHERE, pick, &source);
@@ -340,8 +401,16 @@ impl Core {
         }
         if origin == Origin::Node {
             for worker in &route.workers {
-                let to = Receivers { plain: true, picks: &[], queues: &[] };
+                let to = Receivers {
+                    plain: true,
+                    picks: &[],
+                    queues: &[],
+                };
                 source.push_to(self.batch_for_worker(*worker), account, &to);
+            }
+            // Every node answers requests of the system account for itself; other services have been seen to.
+            if route.services.contains(&Service::System) {
+                self.system_entry(None, account, &source.message());
             }
         }
     }
@@ -362,11 +431,19 @@ pub(crate) struct MadeRoute {
 impl Core {
     /// Where messages for `target` go now; [`Core::release_route`] gives it back. With a queue group, one of its members
     /// gets each message, and nobody else does.
-    pub(crate) fn made_route(&mut self, account: AccountId, target: &[u8], queue: Option<&[u8]>) -> MadeRoute {
+    pub(crate) fn made_route(
+        &mut self,
+        account: AccountId,
+        target: &[u8],
+        queue: Option<&[u8]>,
+    ) -> MadeRoute {
         let (root, _) = self.root(account);
         if queue.is_none() && !Routes::is_unique(target) {
             let id = self.routes.cached(&root, account, target);
-            return MadeRoute { route: self.routes.take(id), id: Some(id) };
+            return MadeRoute {
+                route: self.routes.take(id),
+                id: Some(id),
+            };
         }
         let mut route = self.spare_routes.pop().unwrap_or_default();
         route.fill(&root, target, self.id);
@@ -377,7 +454,12 @@ impl Core {
     }
 
     /// Publishes a message that the node itself made along a route; answers whether anybody got it.
-    pub(crate) fn publish_along(&mut self, account: AccountId, made: &MadeRoute, message: &Message<'_>) -> bool {
+    pub(crate) fn publish_along(
+        &mut self,
+        account: AccountId,
+        made: &MadeRoute,
+        message: &Message<'_>,
+    ) -> bool {
         self.deliver(From::NODE, account, &made.route, &Source::Made(message))
     }
 

@@ -57,7 +57,9 @@ impl Worker {
     }
 
     pub(super) fn receive_route(&mut self, key: ConnKey, input: &[u8]) -> usize {
-        let Some(mut link) = self.links().and_then(|links| links.take(key)) else { return input.len() };
+        let Some(mut link) = self.links().and_then(|links| links.take(key)) else {
+            return input.len();
+        };
         if let Some(links) = self.links() {
             links.heard(&mut link, input.len());
         }
@@ -97,7 +99,9 @@ impl Worker {
             return Why::Protocol("attempted to connect to route port".to_owned());
         }
         if start.starts_with(SERVER_START) {
-            return Why::Protocol("the other side is not a server of this kind, and cannot be in its cluster".to_owned());
+            return Why::Protocol(
+                "the other side is not a server of this kind, and cannot be in its cluster".to_owned(),
+            );
         }
         Why::Protocol(error.to_owned())
     }
@@ -115,14 +119,18 @@ impl Worker {
             return self.messages(link, node, body);
         }
         let lane = LaneKind::from_index(head.lane).ok_or_else(|| Why::Protocol("unknown lane".to_owned()))?;
-        let cell = cell_codec::decode(head.kind, lane, body.into_bytes()).map_err(|e| Why::Protocol(e.to_string()))?;
+        let cell = cell_codec::decode(head.kind, lane, body.into_bytes())
+            .map_err(|e| Why::Protocol(e.to_string()))?;
         self.cell_from_link(node, cell);
         Ok(())
     }
 
     /// Client messages from another node. Without large payloads they are read where they were received.
     fn messages(&mut self, link: &mut Link, node: NodeId, body: Body<'_>) -> Result<(), Why> {
-        let accounts = self.links().and_then(|links| links.peers.get(&node)).map(|peer| Arc::clone(&peer.accounts));
+        let accounts = self
+            .links()
+            .and_then(|links| links.peers.get(&node))
+            .map(|peer| Arc::clone(&peer.accounts));
         let Some(accounts) = accounts else { return Ok(()) };
         let known = |account: tidelock_base::AccountId| accounts.get(account.0 as usize).copied().flatten();
         let count = if let Some(batch) = cell_codec::deliver_in_place(body.as_slice()) {
@@ -130,7 +138,14 @@ impl Worker {
         } else {
             let (items, shared, _) =
                 cell_codec::decode_deliver(body.into_bytes()).map_err(|e| Why::Protocol(e.to_string()))?;
-            self.core.deliver_batch(BatchRef { bytes: &items, shared: &shared }, Origin::Node, known)
+            self.core.deliver_batch(
+                BatchRef {
+                    bytes: &items,
+                    shared: &shared,
+                },
+                Origin::Node,
+                known,
+            )
         };
         link.count_messages(count);
         Ok(())
@@ -163,7 +178,13 @@ impl Worker {
                 } else {
                     // Client messages that came before it must not come after it.
                     self.core.flush_worker(to);
-                    self.core.out.cells.push_back((to, Cell::Arrived { node, cell: Box::new(cell) }));
+                    self.core.out.cells.push_back((
+                        to,
+                        Cell::Arrived {
+                            node,
+                            cell: Box::new(cell),
+                        },
+                    ));
                 }
             }
         }
@@ -261,7 +282,12 @@ impl Worker {
             }
             let info = self.core.client_info(key, false);
             let pool = &mut self.core.pool;
-            if let Some(client) = self.core.clients.get_mut(key.index as usize).and_then(|place| place.client.as_mut()) {
+            if let Some(client) = self
+                .core
+                .clients
+                .get_mut(key.index as usize)
+                .and_then(|place| place.client.as_mut())
+            {
                 client.outbound.info(&info, pool);
             }
             self.core.mark_dirty(key);

@@ -1,13 +1,92 @@
-//! Publishes into streams, and services of the node.
+//! Services of the node that clients reach by publishing.
 
-use super::Core;
+use super::{Core, Worker};
 use crate::deliver_batch::Message;
-use crate::interest::{ConnKey, Service};
+use crate::groups::OpenError;
+use crate::interest::{Change, ConnKey, Service, Target};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use tidelock_base::{AccountId, GroupId};
+use tidelock_record::Disk;
+use tidelock_wal::{Lane, RecoveredGroup};
+
+/// What a node needs to open its store: the lane of each worker, and the groups in it.
+pub type OpenedLane = (Lane, BTreeMap<GroupId, RecoveredGroup>);
 
 impl Core {
-    pub(crate) fn publish_into(&mut self, _group: GroupId, _from: Option<ConnKey>, _account: AccountId, _m: &Message<'_>) {}
-    pub(crate) fn serve(&mut self, _s: Service, _from: Option<ConnKey>, _account: AccountId, _m: &Message<'_>) -> bool {
-        false
+    /// Hands a message to a service; answers whether somebody will deal with it.
+    pub(crate) fn serve(
+        &mut self,
+        service: Service,
+        conn: Option<ConnKey>,
+        account: AccountId,
+        message: &Message<'_>,
+    ) -> bool {
+        match service {
+            Service::JetStreamApi => self.api_entry(conn, account, message),
+            Service::Ack => self.ack_entry(conn, account, message),
+            Service::FlowControl => self.flow_entry(account, message),
+            Service::System => self.system_entry(conn, account, message),
+            Service::Inbox => self.source_entry(account, message),
+        }
+    }
+
+    /// Enters the services of the node into the interest of the accounts that have them.
+    fn enter_services(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        for account in &shared.accounts {
+            let mut changes = Vec::new();
+            let mut add = |filter: &[u8], service| {
+                changes.push(Change::Insert(filter.into(), Target::Service(service)));
+            };
+            if self.shared.options.jetstream.is_some() {
+                add(b"$JS.API.>", Service::JetStreamApi);
+                if let Some(domain) = shared
+                    .options
+                    .jetstream
+                    .as_ref()
+                    .and_then(|js| js.domain.as_ref())
+                {
+                    add(format!("$JS.{domain}.API.>").as_bytes(), Service::JetStreamApi);
+                }
+            }
+            if account.jetstream.is_some() {
+                add(b"$JS.ACK.>", Service::Ack);
+                add(b"$JS.FC.>", Service::FlowControl);
+            }
+            account.interest.commit(&changes);
+        }
+    }
+
+    /// Notes which connection is read: a sync in the worker itself must not make another wait.
+    pub(super) fn note_reader(&mut self, key: ConnKey) {
+        if self.last_reader != Some(key) {
+            self.last_reader = Some(key);
+            self.readers_quiet_since = self.now.mono;
+        }
+    }
+}
+
+impl Worker {
+    /// Starts the worker's part of JetStream: opens its groups, and begins to form or join a cluster.
+    ///
+    /// # Errors
+    /// When the metadata of the store cannot be read; the text is for the log.
+    pub fn start(
+        &mut self,
+        lane: Option<OpenedLane>,
+        disk: Option<Arc<dyn Disk + Send + Sync>>,
+    ) -> Result<(), String> {
+        if self.core.id.0 == 0 {
+            self.core.enter_services();
+        }
+        if let (Some((lane, groups)), Some(disk)) = (lane, disk) {
+            self.core
+                .open_groups(lane, groups, &disk)
+                .map_err(|e: OpenError| e.to_string())?;
+        }
+        self.core.begin_formation();
+        self.core.start_missing();
+        Ok(())
     }
 }

@@ -39,7 +39,9 @@ impl Sources for Text<'_> {
 pub(crate) fn options(text: &str) -> Options {
     let words = ["-c".to_owned(), "test.conf".to_owned()];
     let (flags, _) = tidelock_conf::parse_flags(&words).expect("flags");
-    tidelock_conf::load(&flags, &Text(text)).expect("a configuration").options
+    tidelock_conf::load(&flags, &Text(text))
+        .expect("a configuration")
+        .options
 }
 
 /// Which end of which connection.
@@ -49,7 +51,11 @@ struct End(usize, usize);
 /// Who has an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    Worker { node: usize, worker: usize, key: ConnKey },
+    Worker {
+        node: usize,
+        worker: usize,
+        key: ConnKey,
+    },
     Test,
 }
 
@@ -117,8 +123,18 @@ pub(crate) fn route(node: usize) -> String {
 impl Net {
     /// No nodes yet.
     pub(crate) fn new() -> Self {
-        let now = Now { mono: Mono(1_000_000_000), wall: Wall(1_700_000_000_000_000_000) };
-        Self { nodes: Vec::new(), now, conns: Vec::new(), cuts: BTreeSet::new(), next_client: 40_000, digest: 0 }
+        let now = Now {
+            mono: Mono(1_000_000_000),
+            wall: Wall(1_700_000_000_000_000_000),
+        };
+        Self {
+            nodes: Vec::new(),
+            now,
+            conns: Vec::new(),
+            cuts: BTreeSet::new(),
+            next_client: 40_000,
+            digest: 0,
+        }
     }
 
     /// Adds a node with this configuration; answers its number.
@@ -132,7 +148,10 @@ impl Net {
     fn make(&self, number: usize, workers: u16, config: &str, life: u64) -> Node {
         let options = options(config);
         let id = number as u64 + 1;
-        let name = options.server_name.clone().unwrap_or_else(|| format!("n{number}"));
+        let name = options
+            .server_name
+            .clone()
+            .unwrap_or_else(|| format!("n{number}"));
         let identity = ServerIdentity {
             node: NodeId(id),
             boot: BootId(u128::from(id << 32 | life)),
@@ -157,7 +176,13 @@ impl Net {
             .map(|n| Worker::new(Arc::clone(&shared), WorkerId(n), id * 7_919 + u64::from(n) + life))
             .collect();
         let mail = workers.iter().map(|_| VecDeque::new()).collect();
-        Node { shared, workers, mail, keys: BTreeMap::new(), running: true }
+        Node {
+            shared,
+            workers,
+            mail,
+            keys: BTreeMap::new(),
+            running: true,
+        }
     }
 
     /// Ends a node at once: its connections are closed, nothing more of it happens.
@@ -232,10 +257,16 @@ impl Net {
     /// Connects to a worker of a node, says CONNECT and waits until it is let in.
     pub(crate) fn client(&mut self, node: usize, worker: usize) -> Client {
         let client = self.open(node, worker, Listener::Client);
-        self.say(client, "CONNECT {\"verbose\":false,\"protocol\":1,\"headers\":true,\"no_responders\":true}\r\nPING\r\n");
+        self.say(
+            client,
+            "CONNECT {\"verbose\":false,\"protocol\":1,\"headers\":true,\"no_responders\":true}\r\nPING\r\n",
+        );
         self.settle();
         let greeting = self.hear(client);
-        assert!(greeting.starts_with("INFO ") && greeting.contains("PONG\r\n"), "{greeting}");
+        assert!(
+            greeting.starts_with("INFO ") && greeting.contains("PONG\r\n"),
+            "{greeting}"
+        );
         client
     }
 
@@ -298,8 +329,16 @@ impl Net {
         let end = self.now.mono + time;
         loop {
             self.settle();
-            let deadlines = self.nodes.iter().filter(|node| node.running).flat_map(|node| &node.workers);
-            let next = deadlines.filter_map(Worker::next_deadline).min().unwrap_or(end).max(Mono(self.now.mono.0 + 1));
+            let deadlines = self
+                .nodes
+                .iter()
+                .filter(|node| node.running)
+                .flat_map(|node| &node.workers);
+            let next = deadlines
+                .filter_map(Worker::next_deadline)
+                .min()
+                .unwrap_or(end)
+                .max(Mono(self.now.mono.0 + 1));
             let to = next.min(end);
             self.now.wall = self.now.wall + to.since(self.now.mono);
             self.now.mono = to;
@@ -318,7 +357,9 @@ impl Net {
             .map(|((_, key), end)| (*key, *end))
             .collect();
         let state = &mut self.nodes[node];
-        let due = state.workers[worker].next_deadline().is_some_and(|at| at <= self.now.mono);
+        let due = state.workers[worker]
+            .next_deadline()
+            .is_some_and(|at| at <= self.now.mono);
         if readable.is_empty() && state.mail[worker].is_empty() && !due {
             return false;
         }
@@ -336,9 +377,12 @@ impl Net {
     }
 
     fn is_readable(&self, end: End) -> bool {
-        let Owner::Worker { node, worker, key } = self.conns[end.0].owners[end.1] else { return false };
+        let Owner::Worker { node, worker, key } = self.conns[end.0].owners[end.1] else {
+            return false;
+        };
         let pipe = &self.conns[end.0].pipes[end.1];
-        let there = (!pipe.bytes.is_empty() && !self.conns[end.0].stalled[end.1]) || pipe.ended || pipe.show_again;
+        let there =
+            (!pipe.bytes.is_empty() && !self.conns[end.0].stalled[end.1]) || pipe.ended || pipe.show_again;
         !pipe.closed && there && !self.nodes[node].workers[worker].is_paused(key)
     }
 
@@ -385,12 +429,16 @@ impl Net {
     }
 
     fn carry_out(&mut self, node: usize, worker: usize, out: Output) {
-        assert!(out.io.is_empty() && out.answers.is_empty(), "no disk and no monitoring here");
+        assert!(
+            out.io.is_empty() && out.answers.is_empty(),
+            "no disk and no monitoring here"
+        );
         for (key, address) in out.dials {
             self.dial(node, worker, key, &address);
         }
         for (to, cells) in out.cells {
-            self.nodes[node].mail[usize::from(to.0)].push_back((WorkerId(u16::try_from(worker).unwrap()), cells));
+            self.nodes[node].mail[usize::from(to.0)]
+                .push_back((WorkerId(u16::try_from(worker).unwrap()), cells));
         }
         for key in out.resumed {
             if let Some(end) = self.nodes[node].keys.get(&(worker, key)) {
@@ -428,18 +476,31 @@ impl Net {
         self.nodes[node].workers[worker].connected(key, local, remote);
     }
 
-    fn connect(&mut self, node: usize, worker: usize, remote: SocketAddr, listener: Listener, owner: Owner) -> usize {
+    fn connect(
+        &mut self,
+        node: usize,
+        worker: usize,
+        remote: SocketAddr,
+        listener: Listener,
+        owner: Owner,
+    ) -> usize {
         let key = self.nodes[node].workers[worker].accept(remote, listener);
         let accepted = Owner::Worker { node, worker, key };
         let conn = self.conns.len();
-        self.conns.push(Conn { owners: [owner, accepted], pipes: Default::default(), stalled: [false; 2] });
+        self.conns.push(Conn {
+            owners: [owner, accepted],
+            pipes: Default::default(),
+            stalled: [false; 2],
+        });
         self.nodes[node].keys.insert((worker, key), End(conn, 1));
         conn
     }
 
     /// Moves what a worker has for a connection to the other end.
     fn write(&mut self, node: usize, worker: usize, key: ConnKey) {
-        let Some(end) = self.nodes[node].keys.get(&(worker, key)).copied() else { return };
+        let Some(end) = self.nodes[node].keys.get(&(worker, key)).copied() else {
+            return;
+        };
         let other = 1 - end.1;
         let to = self.node_of(End(end.0, other));
         let lost = to.is_some_and(|to| self.cuts.contains(&(node, to)));
@@ -451,7 +512,11 @@ impl Net {
                 if room == 0 {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(room).collect();
+                let bytes: Vec<u8> = slices
+                    .iter()
+                    .flat_map(|slice| slice.iter().copied())
+                    .take(room)
+                    .collect();
                 for byte in &bytes {
                     *digest = (*digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
                 }
