@@ -1,0 +1,116 @@
+//! Reads a whole stream through one node, message by message, at the end of a run.
+
+use super::publisher::short;
+use super::{Actor, Line, Scene};
+use crate::client::{ClientId, Heard, Reply};
+use crate::history::Audit;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Requests that may be out at once.
+const OUTSTANDING_MAX: usize = 128;
+const RETRY: Duration = Duration::from_secs(5);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Auditor {
+    audit: Audit,
+    line: Line,
+    asked: BTreeMap<u64, u64>,
+    /// First and last sequence, once known.
+    to_read: Option<BTreeSet<u64>>,
+    info: Option<u64>,
+    done: bool,
+}
+
+impl Auditor {
+    pub(crate) fn new(stream: &'static str, node: usize) -> Self {
+        let audit = Audit { stream, node, messages: BTreeMap::new() };
+        Self { audit, line: Line::default(), asked: BTreeMap::new(), to_read: None, info: None, done: false }
+    }
+
+    fn ask(&mut self, scene: &mut Scene<'_>) {
+        let stream = self.audit.stream;
+        let Some(to_read) = &mut self.to_read else {
+            if self.info.is_none() {
+                let asked = self.line.request(scene, &format!("$JS.API.STREAM.INFO.{stream}"), &[], b"");
+                self.info = asked.map(|(_, token)| token);
+            }
+            return;
+        };
+        while self.asked.len() < OUTSTANDING_MAX
+            && let Some(seq) = to_read.pop_first()
+        {
+            let body = format!(r#"{{"seq":{seq}}}"#);
+            let subject = format!("$JS.API.DIRECT.GET.{stream}");
+            match self.line.request(scene, &subject, &[], body.as_bytes()) {
+                Some((_, token)) => {
+                    self.asked.insert(token, seq);
+                }
+                None => {
+                    to_read.insert(seq);
+                    return;
+                }
+            }
+        }
+        if self.asked.is_empty() && !self.done {
+            self.done = true;
+            scene.history.audits.push(self.audit.clone());
+        }
+    }
+
+    fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
+        if self.info == Some(reply.token) {
+            self.info = None;
+            let body = reply.json();
+            let state = |name| body.get("state").and_then(|state| state.get(name)).and_then(serde_json::Value::as_u64);
+            if let Some((first, last)) = state("first_seq").zip(state("last_seq")) {
+                self.to_read = Some((first.max(1)..=last).collect());
+            }
+        } else if let Some(seq) = self.asked.remove(&reply.token) {
+            let found = reply.header("Nats-Sequence").and_then(|seq| seq.parse::<u64>().ok());
+            if found == Some(seq) {
+                self.audit.messages.insert(seq, short(&String::from_utf8_lossy(&reply.payload)));
+            } else if reply.status() != 404
+                && let Some(to_read) = &mut self.to_read
+            {
+                to_read.insert(seq);
+                return;
+            }
+        }
+        self.ask(scene);
+    }
+}
+
+impl Actor for Auditor {
+    fn start(&mut self, scene: &mut Scene<'_>) {
+        self.timer(scene, 0);
+    }
+
+    fn heard(&mut self, scene: &mut Scene<'_>, client: ClientId, heard: Heard) {
+        if !self.line.hears(client, &heard) {
+            return;
+        }
+        match heard {
+            Heard::Ready => self.ask(scene),
+            Heard::Reply(reply) => self.answer(scene, &reply),
+            Heard::Message(_) | Heard::Closed => {}
+        }
+    }
+
+    fn timer(&mut self, scene: &mut Scene<'_>, _: u64) {
+        if self.done {
+            return;
+        }
+        self.info = None;
+        if let Some(to_read) = &mut self.to_read {
+            to_read.extend(std::mem::take(&mut self.asked).into_values());
+        }
+        self.line.open(scene, self.audit.node);
+        scene.after(RETRY, 0);
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}

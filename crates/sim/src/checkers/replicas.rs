@@ -1,0 +1,103 @@
+//! What replicas must never do, looked at between turns: two leaders of one term (Election Safety), different states at
+//! the same applied index (State Machine Safety; promise P1), an applied index beyond the commit index, a replica that
+//! has stopped. Raft: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", figure 3.
+
+use std::collections::BTreeMap;
+use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
+use tidelock_node::ReplicaView;
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    leaders: BTreeMap<(GroupId, Term), ReplicaId>,
+    digests: BTreeMap<(GroupId, LogIndex), (u64, ReplicaId)>,
+}
+
+impl Replicas {
+    /// Looks at replicas; answers what is wrong with them.
+    pub(crate) fn look(&mut self, views: &[ReplicaView]) -> Vec<String> {
+        let mut found = Vec::new();
+        for view in views {
+            let name = &view.name;
+            if let Some(why) = &view.failed {
+                found.push(format!("replica {} of {name} has stopped: {why}", view.replica));
+            }
+            if view.is_leader {
+                let leader = *self.leaders.entry((view.group, view.term)).or_insert(view.replica);
+                if leader != view.replica {
+                    found.push(format!("{name} has two leaders in term {}: {leader} and {}", view.term, view.replica));
+                }
+            }
+            if view.applied > view.commit {
+                found.push(format!("replica {} of {name} has applied {} of {}", view.replica, view.applied, view.commit));
+            }
+            if let Some(digest) = view.digest {
+                let at = self.digests.entry((view.group, view.applied)).or_insert((digest, view.replica));
+                if at.0 != digest {
+                    found.push(format!(
+                        "replicas {} and {} of {name} differ at index {}",
+                        at.1, view.replica, view.applied
+                    ));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether all replicas of each group, of which there are so many, have come to the same point.
+    pub(crate) fn agree(views: &[ReplicaView], replicas: usize) -> Result<(), String> {
+        let mut groups: BTreeMap<GroupId, Vec<&ReplicaView>> = BTreeMap::new();
+        for view in views {
+            groups.entry(view.group).or_default().push(view);
+        }
+        for all in groups.values() {
+            let Some(first) = all.first() else { continue };
+            let points: Vec<(LogIndex, Option<u64>)> = all.iter().map(|view| (view.applied, view.digest)).collect();
+            if all.len() != replicas || points.iter().any(|point| *point != (first.applied, first.digest)) {
+                return Err(format!("replicas of {} are at {points:?}", first.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(replica: u64, term: u64, leads: bool, applied: u64, digest: u64) -> ReplicaView {
+        ReplicaView {
+            group: GroupId(7),
+            replica: ReplicaId(replica),
+            name: "S".into(),
+            term: Term(term),
+            is_leader: leads,
+            commit: LogIndex(applied),
+            applied: LogIndex(applied),
+            digest: Some(digest),
+            messages: 0,
+            failed: None,
+        }
+    }
+
+    #[test]
+    fn each_kind_of_wrong_is_found() {
+        let mut seen = Replicas::default();
+        assert_eq!(seen.look(&[view(1, 2, true, 5, 50), view(2, 2, false, 4, 40)]), Vec::<String>::new());
+        assert_eq!(seen.look(&[view(2, 3, true, 5, 50)]), Vec::<String>::new());
+        assert_eq!(seen.look(&[view(3, 3, true, 5, 50)]).len(), 1, "two leaders");
+        assert_eq!(seen.look(&[view(3, 3, false, 5, 51)]).len(), 1, "digest");
+        let early = ReplicaView { commit: LogIndex(4), ..view(1, 4, false, 5, 50) };
+        assert_eq!(seen.look(&[early]).len(), 1, "applied");
+        let failed = ReplicaView { failed: Some("x".into()), ..view(1, 4, false, 5, 50) };
+        assert_eq!(seen.look(&[failed]).len(), 1, "failed");
+    }
+
+    #[test]
+    fn agreement_wants_every_replica_at_the_same_point() {
+        let (one, two, three) = (view(1, 2, true, 5, 50), view(2, 2, false, 5, 50), view(3, 2, false, 4, 40));
+        assert!(Replicas::agree(&[one.clone(), two.clone()], 2).is_ok());
+        assert!(Replicas::agree(&[one.clone(), two.clone()], 3).is_err());
+        assert!(Replicas::agree(&[one, two, three], 3).is_err());
+    }
+}

@@ -1,0 +1,282 @@
+//! One run: a cluster comes up, is used and broken for a while, heals, and is judged.
+
+use crate::actors::{Actor, Auditor, Core, EVENTS, Keys, Line, Nemesis, Publisher, Puller, Scene, Setup, WORK};
+use crate::checkers::{self, Replicas};
+use crate::history::History;
+use crate::rng::Rng;
+use crate::trace::Trace;
+use crate::world::{Happening, World};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+use tidelock_base::Mono;
+use tidelock_node::ReplicaView;
+
+/// The streams must be there after so long.
+const FORMING_MAX: Duration = Duration::from_secs(60);
+/// Once everything is healed, everyone must have been served after so long.
+const SERVED_MAX: Duration = Duration::from_secs(40);
+/// Once nothing new is begun, replicas must agree after so long.
+const AGREED_MAX: Duration = Duration::from_secs(30);
+/// Replicas are looked at this often.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Reading everything back takes at most so long.
+const AUDIT_MAX: Duration = Duration::from_secs(120);
+
+/// What to run.
+pub struct Plan {
+    /// Decides everything that is not decided by the other fields.
+    pub seed: u64,
+    /// Virtual seconds during which things break.
+    pub seconds: u64,
+    /// Which part of the workload there is.
+    pub workload: Workload,
+    /// Where lines for people go.
+    pub trace: Option<Box<dyn Write>>,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan").field("seed", &self.seed).field("seconds", &self.seconds).finish_non_exhaustive()
+    }
+}
+
+/// What the cluster is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Core publish and subscribe only.
+    Core,
+    /// Streams and keys too.
+    Streams,
+    /// Consumers too.
+    Full,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Hash over everything that happened: the same seed gives the same.
+    pub trace_hash: u64,
+    /// Events that happened.
+    pub events: u64,
+    /// Virtual time that passed.
+    pub virtual_time: Duration,
+    /// What the workload did, by name.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Broken promises; empty if all is well.
+    pub violations: Vec<String>,
+}
+
+/// A run on its way.
+struct Run {
+    world: World,
+    history: History,
+    actors: Vec<Box<dyn Actor>>,
+    replicas: Replicas,
+    looked_at: Mono,
+    violations: Vec<String>,
+}
+
+/// Runs a plan.
+#[must_use]
+pub fn run(plan: Plan) -> Report {
+    let Plan { seed, seconds, workload, trace } = plan;
+    let mut rng = Rng::new(seed);
+    let mut run = Run {
+        world: World::new(3, &mut rng, Trace::new(trace)),
+        history: History::default(),
+        actors: Vec::new(),
+        replicas: Replicas::default(),
+        looked_at: Mono(0),
+        violations: Vec::new(),
+    };
+    let began = run.world.now();
+    run.phases(&mut rng, seconds, workload);
+    let mut violations = std::mem::take(&mut run.violations);
+    violations.append(&mut run.world.violations);
+    Report {
+        seed,
+        trace_hash: run.world.trace.hash(),
+        events: run.world.trace.events(),
+        virtual_time: run.world.now().since(began),
+        counts: run.history.counts,
+        violations,
+    }
+}
+
+impl Run {
+    /// The phases, until one finds a violation.
+    fn phases(&mut self, rng: &mut Rng, seconds: u64, workload: Workload) {
+        for node in 0..self.world.node_count() {
+            let workers = 1 + u16::try_from(rng.below(3)).unwrap_or(0);
+            self.world.start(node, workers);
+        }
+        if workload != Workload::Core {
+            let setup = self.add(Setup::new(rng.fork()));
+            if !self.go(FORMING_MAX, |run| run.actor_is_done(setup)) {
+                self.fail("the streams cannot be made");
+                return;
+            }
+        }
+        self.workload(rng, workload);
+        let faults = self.add(Nemesis::new(rng.fork()));
+        self.say("faults begin");
+        self.go(Duration::from_secs(seconds), |_| false);
+        if let Some(nemesis) = self.actors.get_mut(faults) {
+            nemesis.stop();
+        }
+        self.heal();
+        self.recover(workload);
+    }
+
+    fn workload(&mut self, rng: &mut Rng, workload: Workload) {
+        for _ in 0..3 {
+            self.add(Core::new(rng.fork()));
+        }
+        if workload == Workload::Core {
+            return;
+        }
+        for name in 0..2 {
+            self.add(Publisher::new(name, EVENTS, rng.fork(), Line::default()));
+        }
+        for name in 0..4 {
+            self.add(Keys::new(name + 1, rng.fork()));
+        }
+        self.add(Publisher::new(2, WORK, rng.fork(), Line::default()));
+        if workload == Workload::Full {
+            for _ in 0..2 {
+                self.add(Puller::new(rng.fork()));
+            }
+        }
+    }
+
+    /// Ends all faults.
+    fn heal(&mut self) {
+        self.say("everything is healed");
+        let now = self.world.now();
+        self.world.net.heal(now);
+        for node in 0..self.world.node_count() {
+            if let Some(found) = self.world.nodes.get_mut(node) {
+                found.disk_is_well();
+                found.paused_until = now;
+            }
+            self.world.start(node, 2);
+        }
+    }
+
+    /// From here on nothing is broken: everyone is served, replicas agree, and all that counts is there.
+    fn recover(&mut self, workload: Workload) {
+        let healed = self.world.now();
+        let expecting: Vec<usize> =
+            self.actors.iter().enumerate().filter(|(_, actor)| actor.expects_answers()).map(|(n, _)| n).collect();
+        let served = |run: &Self| checkers::silent(&run.history, &expecting, healed).is_empty() && run.is_mesh();
+        if !self.go(SERVED_MAX, served) {
+            let silent = checkers::silent(&self.history, &expecting, healed);
+            let peers: Vec<usize> = self.world.nodes.iter().map(crate::node::Node::peers_up).collect();
+            self.fail(&format!("not everyone is served after healing: actors {silent:?}, peers {peers:?}"));
+            return;
+        }
+        self.actors.iter_mut().for_each(|actor| actor.stop());
+        self.say("the workload ends");
+        self.go(Duration::from_secs(13), |_| false);
+        let nodes = self.world.node_count();
+        if !self.go(AGREED_MAX, |run| Replicas::agree(&run.views(), nodes).is_ok()) {
+            let text = Replicas::agree(&self.views(), nodes).err().unwrap_or_default();
+            self.fail(&format!("replicas do not come together: {text}"));
+            return;
+        }
+        if workload != Workload::Core {
+            self.audit();
+        }
+        self.violations.extend(checkers::judge(&self.history));
+    }
+
+    /// Reads everything back through every node.
+    fn audit(&mut self) {
+        let mut auditors = Vec::new();
+        for stream in [EVENTS, WORK] {
+            for node in 0..self.world.node_count() {
+                auditors.push(self.add(Auditor::new(stream, node)));
+            }
+        }
+        if !self.go(AUDIT_MAX, |run| auditors.iter().all(|auditor| run.actor_is_done(*auditor))) {
+            self.fail("the streams cannot be read back");
+        }
+    }
+
+    // ---- the loop -------------------------------------------------------------------------------------------------
+
+    fn add(&mut self, actor: impl Actor + 'static) -> usize {
+        let me = self.actors.len();
+        self.actors.push(Box::new(actor));
+        self.with(me, |actor, scene| actor.start(scene));
+        me
+    }
+
+    fn with(&mut self, me: usize, f: impl FnOnce(&mut dyn Actor, &mut Scene<'_>)) {
+        let Some(actor) = self.actors.get_mut(me) else { return };
+        f(&mut **actor, &mut Scene { me, world: &mut self.world, history: &mut self.history });
+    }
+
+    /// Lets time pass until something is reached; `false` if it is not reached in time, or something is wrong.
+    fn go(&mut self, time: Duration, reached: impl Fn(&Self) -> bool) -> bool {
+        let end = self.world.now() + time;
+        loop {
+            let until = end.min(self.looked_at + LOOK_EVERY);
+            match self.world.run_until(until) {
+                Some(Happening::Heard(actor, client, heard)) => {
+                    self.with(actor, |actor, scene| actor.heard(scene, client, heard));
+                }
+                Some(Happening::Timer(actor, tag)) => self.with(actor, |actor, scene| actor.timer(scene, tag)),
+                None => {
+                    self.look();
+                    if !self.violations.is_empty() || !self.world.violations.is_empty() {
+                        return false;
+                    }
+                    if reached(self) {
+                        return true;
+                    }
+                    if self.world.now() >= end {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        self.looked_at = self.world.now();
+        let views = self.views();
+        let found = self.replicas.look(&views);
+        self.violations.extend(found);
+    }
+
+    fn views(&self) -> Vec<ReplicaView> {
+        self.world.nodes.iter().flat_map(crate::node::Node::replicas).collect()
+    }
+
+    fn actor_is_done(&self, actor: usize) -> bool {
+        self.actors.get(actor).is_some_and(|actor| actor.is_done())
+    }
+
+    fn is_mesh(&self) -> bool {
+        let others = self.world.node_count() - 1;
+        self.world.nodes.iter().all(|node| node.peers_up() == others)
+    }
+
+    fn fail(&mut self, text: &str) {
+        self.say(text);
+        if self.violations.is_empty() && self.world.violations.is_empty() {
+            self.violations.push(text.to_owned());
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.world.trace.say(|| format!("==== {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests;
