@@ -6,6 +6,8 @@
 )]
 
 mod codegen;
+mod fuzz;
+mod programs;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -30,6 +32,11 @@ fn run(task: &str, rest: &[String]) -> Result<()> {
         "tidy" => tidy::run(),
         "codegen" => codegen::run(rest.iter().any(|a| a == "--check")),
         "ci" => shell("bash", &[".ci/run"]),
+        "sim" => programs::sim(rest),
+        "fuzz" => fuzz::run(rest),
+        "fuzz-replay" => programs::fuzz_replay(),
+        "bench" => programs::bench(rest),
+        "conformance" => programs::conformance(rest),
         _ => {
             println!("{}", USAGE.trim());
             if task.is_empty() {
@@ -42,9 +49,17 @@ fn run(task: &str, rest: &[String]) -> Result<()> {
 }
 
 const USAGE: &str = "
-cargo xtask tidy              layers, banned names, licences, file lengths, generated files
-cargo xtask codegen [--check] writes (or checks) what is generated from data files
-cargo xtask ci                what CI runs
+cargo xtask tidy                      layers, banned names, licences, file lengths, generated files
+cargo xtask codegen [--check]         writes (or checks) what is generated from data files
+cargo xtask ci                        what CI runs
+cargo xtask sim [--seeds N] [...]     simulated clusters under faults, each run from one seed (sim --help says more)
+cargo xtask fuzz [--minutes N] [--keep] [TARGET...]
+                                      looks for new inputs, N minutes a target (1); needs nightly and cargo-fuzz;
+                                      --keep adds those that reach new code to fuzz/corpus
+cargo xtask fuzz-replay               feeds fuzz/corpus to the parsers, on the pinned toolchain
+cargo xtask bench [...]               bench/perf.py; without --server, of the release build (bench/README.md)
+cargo xtask conformance [--long] [--binary PATH]
+                                      the conformance programs and the clients' own suites (conformance/README.md)
 ";
 
 /// The workspace's root folder.
