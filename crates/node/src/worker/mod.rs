@@ -256,6 +256,7 @@ impl Worker {
             self.core.senders_at,
             consumers,
             system,
+            self.core.api_deadline(),
         ]
         .into_iter()
         .flatten()
