@@ -116,10 +116,29 @@ pub enum Cell {
     },
     /// What the metadata says to the worker that owns a group (within a node only).
     Meta(crate::groups::MetaNotice),
+    /// Something has come to an inbox of sources (within a node only).
+    Sourced(Box<Sourced>),
     /// Clients are to be told the addresses of the cluster anew (within a node only).
     ClientUrls,
     /// A question of monitoring, or an answer (within a node only).
     System(crate::system::SystemCell),
+}
+
+/// A message for an inbox of sources, which another worker owns.
+#[derive(Clone, Debug)]
+pub struct Sourced {
+    /// Account of the message.
+    pub account: AccountId,
+    /// Subject of the message.
+    pub subject: Bytes,
+    /// The inbox.
+    pub target: Bytes,
+    /// Reply subject; empty for none.
+    pub reply: Bytes,
+    /// Header block; empty for none.
+    pub header: Bytes,
+    /// Body.
+    pub payload: Bytes,
 }
 
 /// One client subscribed to a pattern, or gave it up.

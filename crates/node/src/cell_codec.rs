@@ -96,6 +96,7 @@ pub(crate) fn encode(cell: &Cell, fields: &mut Vec<u8>, parts: &mut Vec<Bytes>) 
         | Cell::Peer(_)
         | Cell::Pressure { .. }
         | Cell::Meta(_)
+        | Cell::Sourced(_)
         | Cell::ClientUrls
         | Cell::System(_) => return None,
     })

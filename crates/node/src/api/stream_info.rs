@@ -105,13 +105,15 @@ impl Core {
         let position = stream
             .and_then(|stream| stream.source(&key))
             .filter(|_| !is_mirror);
+        let live = self.source_live(group, &key);
+        let active = live.as_ref().and_then(|live| live.active);
         StreamSourceInfo {
             name: source.name.clone(),
             external: source.external.clone(),
-            lag: 0,
+            lag: live.as_ref().map_or(0, |live| live.lag),
             seq: position.map_or(0, |position| position.seq.0),
-            active: NEVER,
-            error: None,
+            active: active.map_or(NEVER, Nanos::from),
+            error: live.and_then(|live| live.error),
             filter_subject: source.filter_subject.clone(),
             subject_transforms: source.subject_transforms.clone(),
         }

@@ -26,13 +26,13 @@ mod leading;
 mod lookup;
 mod outbox;
 mod pulls;
-mod subjects;
+pub(crate) mod subjects;
 mod turn;
 mod verbs;
 mod waiters;
 
 pub(crate) use events::Event;
-pub(crate) use leading::{Leading, Live};
+pub(crate) use leading::Leading;
 pub(crate) use waiters::AckWaiter;
 
 use crate::cell::PullEnd;

@@ -27,6 +27,36 @@ pub(crate) struct AckSubject<'a> {
     pub(crate) seq: StreamSeq,
 }
 
+/// Everything that the reply subject of a delivery says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeliverySubject<'a> {
+    /// Stream, consumer and message.
+    pub(crate) ack: AckSubject<'a>,
+    /// Sequence of the delivery.
+    pub(crate) deliver_seq: u64,
+    /// When the message was stored.
+    pub(crate) stored: Wall,
+    /// Messages left for the consumer after this one.
+    pub(crate) pending: u64,
+}
+
+impl<'a> DeliverySubject<'a> {
+    /// Reads the reply subject of a delivery; `None` if it is something else.
+    pub(crate) fn parse(subject: &'a [u8]) -> Option<Self> {
+        let ack = AckSubject::parse(subject)?;
+        let form = if tokens(subject).count() == 9 { 6 } else { 8 };
+        let mut numbers = tokens(subject).skip(form).map(number);
+        let mut next = || numbers.next().flatten();
+        let (deliver_seq, stored, pending) = (next()?, next()?, next()?);
+        Some(Self {
+            ack,
+            deliver_seq,
+            stored: Wall(i64::try_from(stored).ok()?),
+            pending,
+        })
+    }
+}
+
 /// What the subject of an answer to a flow control request says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowSubject<'a> {
@@ -174,6 +204,17 @@ mod tests {
             (read.stream, read.consumer, read.seq),
             ("S", "C", StreamSeq(u64::MAX))
         );
+    }
+
+    #[test]
+    fn deliveries_say_more() {
+        for subject in [&b"$JS.ACK.S.C.1.7.3.17.5"[..], b"$JS.ACK._.abcdefgh.S.C.1.7.3.17.5.x"] {
+            let read = DeliverySubject::parse(subject).unwrap();
+            assert_eq!((read.ack.seq, read.deliver_seq), (StreamSeq(7), 3));
+            assert_eq!((read.stored, read.pending), (Wall(17), 5));
+        }
+        assert_eq!(DeliverySubject::parse(b"$JS.ACK.S.C.1.7.3.x.5"), None);
+        assert_eq!(DeliverySubject::parse(b"_INBOX.a"), None);
     }
 
     #[test]

@@ -244,6 +244,7 @@ impl Core {
         waiter: Waiter,
         add: impl FnOnce(&mut EntryBuilder) -> u32,
     ) {
+        let wall = self.now.wall;
         let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads) else {
             self.end(waiter, Done::Lost);
             return;
@@ -252,6 +253,7 @@ impl Core {
         if !matches!(waiter, Waiter::Nobody) {
             slot.open.waiters.push((ordinal, waiter));
         }
+        slot.seal_if_full(wall);
     }
 
     /// Adds a command to the next entry of the metadata.

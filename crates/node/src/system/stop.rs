@@ -230,6 +230,8 @@ impl Worker {
         let mut done = done;
         if !done && (self.core.hand_over_all() || now >= until) {
             done = true;
+            // What is still led here has nowhere to go; those who wait for messages are told.
+            self.core.consumers_stop();
             shared.system.handed_over.fetch_add(1, Ordering::Relaxed);
         }
         self.core.system.stop.phase = Phase::HandingOver { until, done };

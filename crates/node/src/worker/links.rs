@@ -6,7 +6,7 @@ use super::{Core, Output};
 use crate::cell::{Cell, InterestDelta, LaneKind};
 use crate::cluster::{Event, LINKS_WORKER, PeerEvent};
 use crate::deliver_batch::DeliverBatch;
-use crate::interest::{Change, ConnKey, Target};
+use crate::interest::{Change, ConnKey, Service, Target};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidelock_base::{AccountId, ClusterId, NodeId, WorkerId};
@@ -85,6 +85,7 @@ impl Core {
             | Cell::Peer(_)
             | Cell::Pressure { .. }
             | Cell::Meta(_)
+            | Cell::Sourced(_)
             | Cell::ClientUrls
             | Cell::System(_) => LINKS_WORKER,
         }
@@ -171,7 +172,7 @@ impl Core {
         }
     }
 
-    /// Notes which of the changes of interest concern this node's own clients.
+    /// Notes which of the changes of interest concern this node's own clients, or sources that it leads.
     pub(super) fn note_own_interest(&mut self, account: AccountId, changes: &[Change]) {
         if !self.cluster.clustered {
             return;
@@ -181,15 +182,19 @@ impl Core {
                 Change::Insert(filter, target) => (filter, target, true),
                 Change::Remove(filter, target) => (filter, target, false),
             };
-            if let Target::Client(client) = target {
-                let (filter, queue) = (filter.clone(), client.queue.clone());
-                self.cluster.deltas.push(InterestDelta {
-                    account,
-                    filter,
-                    queue,
-                    added,
-                });
-            }
+            let queue = match target {
+                Target::Client(client) => client.queue.clone(),
+                // Origins on other nodes deliver to it.
+                Target::Service(Service::Inbox) => None,
+                Target::Node(_) | Target::Stream(_) | Target::Service(_) => continue,
+            };
+            let filter = filter.clone();
+            self.cluster.deltas.push(InterestDelta {
+                account,
+                filter,
+                queue,
+                added,
+            });
         }
     }
 

@@ -104,6 +104,8 @@ pub(crate) struct Core {
     pub(crate) forwards: Vec<crate::cell::Forward>,
     /// What it keeps of consumers for clients of this node.
     pub(crate) consumers: crate::consumers::Front,
+    /// The mirrors and sources of the streams that it leads.
+    pub(crate) sources: crate::sources::Sources,
     /// The disk, for what is read while the worker waits.
     pub(crate) disk: Option<Arc<dyn Disk + Send + Sync>>,
     /// The connection that was read last, and since when no other was.
@@ -220,6 +222,7 @@ impl Worker {
             senders_at: None,
             forwards: Vec::new(),
             consumers: crate::consumers::Front::default(),
+            sources: crate::sources::Sources::default(),
             disk: None,
             last_reader: None,
             readers_quiet_since: Mono(0),

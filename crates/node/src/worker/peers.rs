@@ -87,6 +87,7 @@ impl Worker {
             Cell::Pull(request) => self.core.pull_request(*request),
             Cell::PullsEnded(ended) => self.core.pulls_ended(&ended),
             Cell::Acks(acks) => self.core.receive_acks(&acks),
+            Cell::Sourced(sourced) => self.core.receive_sourced(&sourced),
             // What is for links or on its way was taken out before.
             Cell::Deliver(_)
             | Cell::Interest(_)

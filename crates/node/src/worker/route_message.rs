@@ -412,6 +412,10 @@ impl Core {
             if route.services.contains(&Service::System) {
                 self.system_entry(None, account, &source.message());
             }
+            // What an origin elsewhere delivers to a source that is led here.
+            if route.services.contains(&Service::Inbox) {
+                self.source_entry(account, &source.message());
+            }
         }
     }
 
