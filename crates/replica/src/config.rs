@@ -35,6 +35,9 @@ pub struct Timers {
     pub election_max: Duration,
     /// A disk whose oldest sync is out for this long does not campaign, and hands its leaderships over.
     pub disk_stall: Duration,
+    /// Followers are told at once that something is committed, instead of with the next append or heartbeat: for
+    /// groups whose followers' state is used all the time, at the cost of a frame a follower and commit.
+    pub announce_commits: bool,
 }
 
 impl Default for Timers {
@@ -45,6 +48,7 @@ impl Default for Timers {
             election_min: Duration::from_millis(800),
             election_max: Duration::from_millis(1600),
             disk_stall: Duration::from_secs(1),
+            announce_commits: false,
         }
     }
 }

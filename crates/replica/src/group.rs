@@ -507,7 +507,7 @@ fn library_config(config: &GroupConfig, applied: u64) -> Config {
         min_election_tick: election_tick,
         max_election_tick: timers.ticks(timers.election_max).saturating_add(1),
         read_only_option: ReadOnlyOption::Safe,
-        skip_bcast_commit: true,
+        skip_bcast_commit: !config.timers.announce_commits,
         // Batching would merge a whole catch-up into one message without a limit.
         batch_append: false,
         priority: 0,

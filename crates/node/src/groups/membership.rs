@@ -15,7 +15,7 @@ use tidelock_jetstream::command::WindowKey;
 use tidelock_jetstream::meta::{
     GroupState, Meta, MetaCommand, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
 };
-use tidelock_replica::MemberChange;
+use tidelock_replica::{MemberChange, Members};
 
 /// A learner this close to the end of the log counts as caught up.
 const CAUGHT_UP_WITHIN: u64 = 64;
@@ -117,7 +117,7 @@ impl Core {
             return;
         }
         let me = slot.me;
-        if let Some(new) = wanted.iter().find(|id| !members.contains(**id)) {
+        if let Some(new) = wanted.iter().find(|id| !members.contains(**id) && slot.is_to_be_added(**id)) {
             let _ = slot
                 .raft
                 .change_members(now, &MemberChange::AddLearner(*new), &[]);
@@ -127,12 +127,10 @@ impl Core {
             let _ = slot.raft.change_members(now, &MemberChange::Promote(ready), &[]);
             return;
         }
-        let Some(gone) = members.all().into_iter().find(|id| !wanted.contains(id)) else {
-            return;
-        };
+        let gone = members.all().into_iter().find(|id| !wanted.contains(id));
+        let Some(gone) = gone.or_else(|| slot.surplus(&members)) else { return };
         // Nobody is removed before all who are to stay can vote.
-        let all_vote = wanted.iter().all(|id| members.voters.contains(id));
-        if !all_vote {
+        if members.learners.iter().any(|id| wanted.contains(id)) {
             return;
         }
         if gone == me {
@@ -212,61 +210,35 @@ impl Core {
             .filter(|replica| replica.role == ReplicaRole::Learner && members.voters.contains(&replica.id))
             .map(|replica| replica.id)
             .collect();
+        let removed: Vec<ReplicaId> = slot
+            .replicas
+            .iter()
+            .filter(|replica| replica.role == ReplicaRole::Voter && !members.contains(replica.id))
+            .map(|replica| replica.id)
+            .collect();
         for replica in promoted {
             self.to_meta(MetaCommand::ReplicaPromote { group, replica });
         }
+        for replica in removed {
+            self.to_meta(MetaCommand::ReplicaRemove { group, replica });
+        }
     }
 
-    /// The metadata's leader adds and takes replicas until each stream has as many as its configuration says.
+    /// The metadata's leader lists further replicas until each stream has as many as its configuration says. Those
+    /// that are too many leave the group first, and the list when the group's leader says so: a replica that stopped
+    /// before would count for the quorum and not vote.
     fn meta_scales(&mut self) {
         let Some(meta) = self.meta() else { return };
-        let mut commands = Vec::new();
-        for entry in meta
-            .streams()
-            .filter(|entry| entry.state == GroupState::Formed && entry.pending.is_none())
-        {
-            let wanted = usize::from(entry.spec.num_replicas);
-            let learning = entry
-                .replicas
-                .iter()
-                .any(|replica| replica.role == ReplicaRole::Learner);
-            if entry.replicas.len() < wanted && !learning {
-                commands.push((entry.group, None));
-            } else if entry.replicas.len() > wanted && !learning {
-                commands.push((entry.group, Some(entry.clone())));
-            }
+        let settled = |entry: &&StreamEntry| entry.state == GroupState::Formed && entry.pending.is_none();
+        let short = |entry: &&StreamEntry| {
+            entry.replicas.len() < usize::from(entry.spec.num_replicas)
+                && entry.replicas.iter().all(|replica| replica.role == ReplicaRole::Voter)
+        };
+        let groups: Vec<GroupId> = meta.streams().filter(settled).filter(short).map(|entry| entry.group).collect();
+        for group in groups {
+            let hint = self.placement_hint();
+            self.meta_command(MetaCommand::ReplicaAdd { group, node: None, hint }, Waiter::Nobody);
         }
-        for (group, shrink) in commands {
-            match shrink {
-                None => {
-                    let hint = self.placement_hint();
-                    self.meta_command(
-                        MetaCommand::ReplicaAdd {
-                            group,
-                            node: None,
-                            hint,
-                        },
-                        Waiter::Nobody,
-                    );
-                }
-                Some(entry) => {
-                    if let Some(replica) = self.replica_to_drop(&entry) {
-                        self.meta_command(MetaCommand::ReplicaRemove { group, replica }, Waiter::Nobody);
-                    }
-                }
-            }
-        }
-    }
-
-    /// A replica that can go: not the leader's, the last listed of the others.
-    fn replica_to_drop(&self, entry: &StreamEntry) -> Option<ReplicaId> {
-        let leader = self.leader_of(entry.group)?;
-        entry
-            .replicas
-            .iter()
-            .rev()
-            .find(|replica| replica.node != leader)
-            .map(|replica| replica.id)
     }
 
     /// What a placement may choose from, as this node sees it.
@@ -334,9 +306,34 @@ impl Core {
 }
 
 impl Slot {
-    /// Whether the members are those that the metadata lists, all of them voters.
+    /// Whether a listed replica that is no member is on its way in; otherwise it is on its way out.
+    fn is_to_be_added(&self, replica: ReplicaId) -> bool {
+        self.is_meta()
+            || self.replicas.iter().any(|one| one.id == replica && one.role == ReplicaRole::Learner)
+    }
+
+    /// A voter beyond the number that the stream's configuration wants: the last listed that is not this one.
+    fn surplus(&self, members: &Members) -> Option<ReplicaId> {
+        if members.voters.len() <= self.replicas_wanted()? {
+            return None;
+        }
+        let listed = self.replicas.iter().rev().map(|replica| replica.id);
+        listed.filter(|id| members.voters.contains(id)).find(|id| *id != self.me)
+    }
+
+    fn replicas_wanted(&self) -> Option<usize> {
+        match &self.machine {
+            super::Machine::Stream(stream) => Some(usize::from(stream.config().num_replicas)),
+            super::Machine::Meta(_) => None,
+        }
+    }
+
+    /// Whether the members are those that the metadata lists, all of them voters, as many as are wanted.
     fn is_settled(&self) -> bool {
         let members = self.raft.members().0;
+        if self.replicas_wanted().is_some_and(|wanted| members.voters.len() > wanted) {
+            return false;
+        }
         members.learners.is_empty()
             && members.outgoing.is_empty()
             && members.voters.len() == self.replicas.len()
