@@ -1,6 +1,7 @@
 //! Other nodes, as this one sees them.
 
 use super::interest::PeerInterest;
+use super::sending::HIGH_BYTES;
 use crate::cell::{LaneKind, NodeFacts};
 use crate::interest::ConnKey;
 use std::net::SocketAddr;
@@ -116,6 +117,8 @@ pub(crate) struct Peer {
     pub(crate) told: bool,
     /// Whether so much waits for it that publishers are paused.
     pub(crate) high: bool,
+    /// How much that is, in bytes.
+    pub(crate) high_at: usize,
 }
 
 const CLIENT: usize = LaneKind::Client.index() as usize;
@@ -137,6 +140,7 @@ impl Peer {
             interest: PeerInterest::default(),
             told: false,
             high: false,
+            high_at: HIGH_BYTES,
         }
     }
 

@@ -16,9 +16,11 @@ use tidelock_wire::link::FrameHead;
 /// are dropped, since their senders repeat themselves; on the client lane the link is cut.
 const PULSE_BYTES_MAX: usize = 1 << 20;
 const LANE_BYTES_MAX: usize = 64 << 20;
-/// Bytes waiting on a client lane above which those who publish to the node are paused, and below which they go on.
-const HIGH_BYTES: usize = 2 << 20;
-const LOW_BYTES: usize = HIGH_BYTES / 2;
+/// Bytes waiting on a client lane above which those who publish to the node are paused; below half of it they go on.
+pub(super) const HIGH_BYTES: usize = 2 << 20;
+/// The same while large payloads flow, and from which size on (on average) they are large.
+const HIGH_BYTES_LARGE: usize = 8 << 20;
+const LARGE: usize = 32 << 10;
 
 impl Links {
     /// Sends a cell to another node. It is dropped if there is no link, or if too much waits on a lane whose senders
@@ -140,6 +142,10 @@ impl Links {
         }
         fields.clear();
         self.scratch.0 = fields;
+        if let Some(peer) = self.peers.get_mut(&node) {
+            let large = len / (batch.messages as usize).max(1) >= LARGE;
+            peer.high_at = if large { HIGH_BYTES_LARGE } else { HIGH_BYTES };
+        }
         self.look_at_pressure(node, key, lane);
     }
 
@@ -162,11 +168,8 @@ impl Links {
         let Some(peer) = self.peers.get_mut(&node) else {
             return;
         };
-        let high = if peer.high {
-            pending >= LOW_BYTES
-        } else {
-            pending > HIGH_BYTES
-        };
+        let limit = if peer.high { peer.high_at / 2 } else { peer.high_at };
+        let high = pending > limit;
         if high != peer.high {
             peer.high = high;
             self.events.push(Event::Pressure(node, high));
