@@ -6,6 +6,7 @@
 )]
 
 mod codegen;
+mod features;
 mod fuzz;
 mod programs;
 mod tidy;
@@ -49,7 +50,7 @@ fn run(task: &str, rest: &[String]) -> Result<()> {
 }
 
 const USAGE: &str = "
-cargo xtask tidy                      layers, banned names, licences, file lengths, generated files
+cargo xtask tidy                      layers, banned names, licences, lengths, generated files, table of features
 cargo xtask codegen [--check]         writes (or checks) what is generated from data files
 cargo xtask ci                        what CI runs
 cargo xtask sim [--seeds N] [...]     simulated clusters under faults, each run from one seed (sim --help says more)

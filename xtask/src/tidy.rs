@@ -4,7 +4,8 @@
 //!   to 3 where no cycle is possible anyway because cargo refuses it;
 //! - only `server` (and the binary) name mio, tokio, axum, socket2, signal-hook; only `replica` names raft;
 //! - licences of all dependencies are on the list of `deny.toml`;
-//! - no source file is longer than 1,000 lines; generated files are what their data gives.
+//! - no source file is longer than 1,000 lines; generated files are what their data gives;
+//! - the tests that the table of features names are there.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -42,6 +43,7 @@ pub(crate) fn run() -> Result<()> {
     layers(&metadata, &mut wrong)?;
     licences(&metadata, &mut wrong)?;
     lengths(&crate::root(), &mut wrong)?;
+    crate::features::check(&crate::root(), &mut wrong)?;
     if let Err(e) = crate::codegen::run(true) {
         wrong.push(e.to_string());
     }
