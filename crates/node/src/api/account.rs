@@ -116,7 +116,7 @@ impl Core {
                 Storage::File => usage.storage = usage.storage.saturating_add(bytes),
             }
             if slot.leads {
-                usage.consumers += stream.consumers().filter(|one| !one.config().direct).count() as u64;
+                usage.consumers += stream.consumers().count() as u64;
             }
             usage
         })

@@ -16,7 +16,7 @@ use tidelock_api::{
     NoFields, PauseRequest, PauseResponse, ResponseKind, Success, Time, decode_lenient, decode_optional,
     decode_strict, error_response, ok_response,
 };
-use tidelock_base::{ApiError, ApiErrorCode, LogIndex, StreamSeq, Wall};
+use tidelock_base::{AccountId, ApiError, ApiErrorCode, LogIndex, StreamSeq, Wall};
 use tidelock_jetstream::command::SetAction;
 use tidelock_jetstream::config::{
     ConsumerConfig, ConsumerContext, ConsumerTarget, check_consumer_names, check_consumer_update,
@@ -118,7 +118,7 @@ impl Core {
         Ok((action, config))
     }
 
-    pub(super) fn consumer_created(&mut self, job: &Job, outcome: &CommandOutcome) {
+    pub(super) fn consumer_created(&mut self, job: &Job, stream: &str, outcome: &CommandOutcome) {
         let CommandOutcome::Consumer { id, created } = *outcome else {
             return;
         };
@@ -132,7 +132,7 @@ impl Core {
             return self.reply_json(&job.request, error_response(ResponseKind::ConsumerCreate, &error));
         };
         if created {
-            self.consumer_action(job, &name, Action::Create);
+            self.consumer_action(job.request.account, stream, &name, Action::Create);
         }
         if let Some(info) = self.consumer_shown(job.group, &name, true) {
             self.reply_ok(&job.request, ResponseKind::ConsumerCreate, &info);
@@ -140,20 +140,9 @@ impl Core {
     }
 
     /// Publishes that a consumer was created or deleted by a request.
-    fn consumer_action(&mut self, job: &Job, consumer: &str, action: Action) {
-        let Some(stream) = self.slot(job.group).map(|slot| slot.name.to_string()) else {
-            return;
-        };
+    pub(super) fn consumer_action(&mut self, account: AccountId, stream: &str, consumer: &str, action: Action) {
         let domain = self.domain();
-        self.publish_advisory(
-            job.request.account,
-            &ConsumerAction {
-                stream: &stream,
-                consumer,
-                action,
-                domain: &domain,
-            },
-        );
+        self.publish_advisory(account, &ConsumerAction { stream, consumer, action, domain: &domain });
     }
 
     /// CONSUMER.DELETE.
@@ -165,7 +154,7 @@ impl Core {
     }
 
     pub(super) fn consumer_deleted(&mut self, job: &Job, call: &Call<'_>) {
-        self.consumer_action(job, call.consumer, Action::Delete);
+        self.consumer_action(job.request.account, call.stream, call.consumer, Action::Delete);
         self.reply_ok(&job.request, ResponseKind::ConsumerDelete, &Success::YES);
     }
 

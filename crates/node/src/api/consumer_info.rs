@@ -5,6 +5,7 @@ use super::consumer::remaining;
 use super::jobs::LIST_LIMIT;
 use super::subjects::Call;
 use crate::worker::Core;
+use std::collections::BTreeMap;
 use tidelock_api::{
     ConsumerInfo, ConsumerList, ConsumerListRequest, ConsumerNames, ResponseKind, SequenceInfo, Time,
     decode_optional,
@@ -104,10 +105,15 @@ impl Core {
             config.metadata = with_dynamic(std::mem::take(&mut config.metadata));
         }
         let paused_until = Some(state.paused_until()).filter(|until| *until != Wall::ZERO);
-        config.pause_until = paused_until.map(Time).or(config.pause_until);
+        if let Some(until) = paused_until {
+            config.pause_until = Some(Time(until));
+            require_pause(&mut config.metadata);
+        }
         let delivered = live
             .as_ref()
-            .map_or_else(|| state.delivered(), |live| live.delivered);
+            .map_or(Position::default(), |live| live.delivered)
+            // A purge moves the state on, and not what was sent.
+            .max(state.delivered());
         let last_delivered = live
             .as_ref()
             .map_or_else(|| state.last_delivered(), |live| live.last_delivered);
@@ -157,6 +163,13 @@ impl Core {
             info.raft_group = format!("C-{rest}");
         }
         Some(info)
+    }
+}
+
+/// A consumer that is paused needs API level 1 (ADR-44).
+fn require_pause(metadata: &mut BTreeMap<String, String>) {
+    if let Some(level) = metadata.get_mut("_nats.req.level").filter(|level| *level == "0") {
+        level.replace_range(.., "1");
     }
 }
 

@@ -175,7 +175,7 @@ impl Core {
             Endpoint::StreamPurge => self.purged(&job, outcome),
             Endpoint::MsgDelete => self.reply_ok(request, kind, &tidelock_api::Success::YES),
             Endpoint::ConsumerCreate | Endpoint::ConsumerCreateNamed | Endpoint::ConsumerDurableCreate => {
-                self.consumer_created(&job, outcome);
+                self.consumer_created(&job, call.stream, outcome);
             }
             Endpoint::ConsumerDelete => self.consumer_deleted(&job, call),
             Endpoint::ConsumerPause => self.consumer_paused(&job, call, outcome),

@@ -72,6 +72,8 @@ enum Stage {
     Direct(Box<direct_get::Batch>),
     /// Its command.
     Command,
+    /// The end of a stream, with the names of its consumers where they are known here.
+    Deleting(Vec<String>),
     /// The metadata's entry of a new stream.
     Creating,
     /// The first leader of a new stream.

@@ -16,14 +16,24 @@ impl Core {
     /// STREAM.DELETE at the metadata's leader.
     pub(super) fn stream_delete(&mut self, job: Box<Job>, call: &Call<'_>) {
         let account = self.account_name(job.request.account);
+        let group = self.shared.directory.load().stream(job.request.account, call.stream).map(|route| route.group);
+        let consumers = match group.filter(|group| self.leads(*group)).and_then(|group| self.stream(group)) {
+            Some(stream) => stream.consumers().map(|consumer| consumer.name().to_owned()).collect(),
+            None => Vec::new(),
+        };
         let command = MetaCommand::StreamDelete {
             account,
             name: call.stream.to_owned(),
         };
-        self.meta_command(command, Waiter::Api(job.at(Stage::Command)));
+        self.meta_command(command, Waiter::Api(job.at(Stage::Deleting(consumers))));
     }
 
     pub(super) fn stream_deleted(&mut self, job: &Job, call: &Call<'_>) {
+        if let Stage::Deleting(consumers) = &job.stage {
+            for consumer in consumers {
+                self.consumer_action(job.request.account, call.stream, consumer, Action::Delete);
+            }
+        }
         self.stream_advisory(job.request.account, call.stream, Action::Delete);
         self.reply_changed(&job.request, ResponseKind::StreamDelete, &Success::YES);
     }
