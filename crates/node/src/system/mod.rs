@@ -20,12 +20,14 @@ mod server;
 mod shared;
 mod stop;
 mod topic;
+mod trace;
 
 pub use gather::{NeedsCell, PartCell, SystemCell};
 pub use process::{ProcessProbe, ProcessStats};
 pub use shared::{PastTraffic, Resources, SystemShared};
 
 pub(crate) use requests::register;
+pub(crate) use trace::Traces;
 
 use crate::interest::ConnKey;
 use crate::worker::{Client, Core, Worker};

@@ -46,6 +46,8 @@ pub(crate) struct Client {
     pub(crate) closing: Option<CloseReason>,
     /// How often it was paused because its receivers were behind.
     pub(crate) stalls: u64,
+    /// Shows its protocol in the log, where that is asked for.
+    pub(crate) trace: Option<Box<crate::system::Traces>>,
     last_route: LastRoute,
     armed: Option<Mono>,
 }
@@ -85,6 +87,7 @@ impl Core {
             asking: false,
             closing: None,
             stalls: 0,
+            trace: crate::system::Traces::of(&self.shared.options.log),
             last_route: LastRoute::default(),
             armed: None,
         };

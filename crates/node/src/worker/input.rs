@@ -103,6 +103,9 @@ impl Worker {
         };
         if let Some(client) = self.core.client(key) {
             client.last_activity = now;
+            if client.trace.is_some() {
+                self.core.trace_input(key, input.get(..received.consumed).unwrap_or(input));
+            }
         }
         self.received(key, received);
         received.consumed
@@ -178,6 +181,9 @@ impl Worker {
         }
         let now = self.core.now.mono;
         let received = self.with_host(key, |inbound, host| {
+            if let Some(filled) = inbound.payload_buffer().get(..n) {
+                host.core.trace_input(key, filled);
+            }
             inbound.payload_filled(n);
             inbound.receive(now, &[], host)
         });
@@ -274,6 +280,7 @@ impl Worker {
         drop(slices);
         match &result {
             Ok(n) => {
+                client.trace_output(*n, &self.core.shared.options.log);
                 client.outbound.advance(*n, pool);
                 client.last_activity = now;
             }
