@@ -1,5 +1,8 @@
 //! The only place where the process reads its clocks.
-#![expect(clippy::disallowed_methods, reason = "time enters the program here and nowhere else")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "time enters the program here and nowhere else"
+)]
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tidelock_base::{Mono, Now, Wall};
@@ -14,20 +17,29 @@ impl Clock {
     /// A clock whose monotonic zero is now.
     #[must_use]
     pub fn start() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 
     /// Both clocks.
     #[must_use]
     pub fn now(&self) -> Now {
-        Now { mono: self.mono(), wall: Self::wall() }
+        Now {
+            mono: self.mono(),
+            wall: Self::wall(),
+        }
     }
 
     /// Time since the start.
     #[must_use]
     pub fn mono(&self) -> Mono {
         // One second of lead, so that a deadline "before the start" can be written down.
-        Mono(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1_000_000_000))
+        Mono(
+            u64::try_from(self.start.elapsed().as_nanos())
+                .unwrap_or(u64::MAX)
+                .saturating_add(1_000_000_000),
+        )
     }
 
     /// The wall clock; a machine set before 1970 reads as 1970.

@@ -40,7 +40,10 @@ impl FileDisk {
     /// When the folder cannot be made.
     pub fn open(root: &Path) -> std::io::Result<Self> {
         std::fs::create_dir_all(root)?;
-        Ok(Self { root: root.to_owned(), handles: Mutex::new(HashMap::new()) })
+        Ok(Self {
+            root: root.to_owned(),
+            handles: Mutex::new(HashMap::new()),
+        })
     }
 
     fn path(&self, file: &FilePath) -> PathBuf {
@@ -57,7 +60,11 @@ impl FileDisk {
         if mode == Access::Direct {
             flags |= OFlags::DIRECT;
         }
-        let handle = Arc::new(File::from(rustix::fs::open(self.path(file), flags, Mode::empty())?));
+        let handle = Arc::new(File::from(rustix::fs::open(
+            self.path(file),
+            flags,
+            Mode::empty(),
+        )?));
         if handles.len() >= HANDLES_MAX {
             handles.clear();
         }
@@ -73,14 +80,22 @@ impl FileDisk {
 
     fn write(&self, file: &FilePath, offset: u64, parts: &[Bytes], sync: bool) -> Result<(), Errno> {
         let direct = offset.is_multiple_of(DIRECT_ALIGN as u64) && parts.iter().all(|part| aligned(part));
-        let handle = if direct { self.handle(file, Access::Direct) } else { Err(Errno::INVAL) };
+        let handle = if direct {
+            self.handle(file, Access::Direct)
+        } else {
+            Err(Errno::INVAL)
+        };
         let handle = match handle {
             Ok(handle) => handle,
             Err(Errno::INVAL) => self.handle(file, Access::Buffered)?,
             Err(other) => return Err(other),
         };
         write_all(&handle, offset, parts)?;
-        if sync { self.sync_handle(file, &handle) } else { Ok(()) }
+        if sync {
+            self.sync_handle(file, &handle)
+        } else {
+            Ok(())
+        }
     }
 
     fn sync_handle(&self, file: &FilePath, handle: &File) -> Result<(), Errno> {
@@ -137,7 +152,9 @@ impl FileDisk {
     fn read(&self, file: &FilePath, offset: u64, len: usize) -> Result<Bytes, Errno> {
         let handle = self.handle(file, Access::Buffered)?;
         let size = handle.metadata().map_err(|e| errno(&e))?.len();
-        let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(len);
+        let there = usize::try_from(size.saturating_sub(offset))
+            .unwrap_or(usize::MAX)
+            .min(len);
         let mut data = vec![0; there];
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -168,7 +185,11 @@ impl FileDisk {
         };
         let mut names = Vec::new();
         for entry in entries {
-            let name = entry.map_err(|e| errno(&e))?.file_name().to_string_lossy().into_owned();
+            let name = entry
+                .map_err(|e| errno(&e))?
+                .file_name()
+                .to_string_lossy()
+                .into_owned();
             if !name.ends_with(".tmp") {
                 names.push(name);
             }
@@ -182,12 +203,20 @@ impl Disk for FileDisk {
     fn run(&self, op: &IoOp) -> Result<IoOutput, IoError> {
         let done = |()| IoOutput::Done;
         match op {
-            IoOp::Write { file, offset, parts, sync } => self.write(file, *offset, parts, *sync).map(done),
-            IoOp::Read { file, offset, len } => self.read(file, *offset, usize::try_from(*len).unwrap_or(usize::MAX)).map(IoOutput::Data),
+            IoOp::Write {
+                file,
+                offset,
+                parts,
+                sync,
+            } => self.write(file, *offset, parts, *sync).map(done),
+            IoOp::Read { file, offset, len } => self
+                .read(file, *offset, usize::try_from(*len).unwrap_or(usize::MAX))
+                .map(IoOutput::Data),
             IoOp::Create { file, len } => self.create(file, *len).map(done),
-            IoOp::Sync { file } => {
-                self.handle(file, Access::Buffered).and_then(|h| self.sync_handle(file, &h)).map(done)
-            }
+            IoOp::Sync { file } => self
+                .handle(file, Access::Buffered)
+                .and_then(|h| self.sync_handle(file, &h))
+                .map(done),
             IoOp::Replace { file, data } => self.replace(file, data).map(done),
             IoOp::Rename { from, to } => {
                 self.forget(from);
@@ -220,7 +249,11 @@ fn aligned(part: &Bytes) -> bool {
 }
 
 fn write_all(handle: &File, mut offset: u64, parts: &[Bytes]) -> Result<(), Errno> {
-    let mut slices: Vec<IoSlice<'_>> = parts.iter().filter(|p| !p.is_empty()).map(|p| IoSlice::new(p)).collect();
+    let mut slices: Vec<IoSlice<'_>> = parts
+        .iter()
+        .filter(|p| !p.is_empty())
+        .map(|p| IoSlice::new(p))
+        .collect();
     let mut rest: &mut [IoSlice<'_>] = &mut slices;
     while !rest.is_empty() {
         let batch = rest.get(..rest.len().min(512)).unwrap_or_default();

@@ -17,7 +17,8 @@ pub(crate) fn write(shared: &NodeShared) -> Result<()> {
     }
     if let Some(path) = ports_path(shared) {
         let text = ports(shared).to_string();
-        write_file(&path, text.as_bytes()).with_context(|| format!("Error writing ports file to {}", path.display()))?;
+        write_file(&path, text.as_bytes())
+            .with_context(|| format!("Error writing ports file to {}", path.display()))?;
     }
     Ok(())
 }
@@ -30,14 +31,22 @@ pub(crate) fn remove(shared: &NodeShared) {
 }
 
 fn write_file(path: &Path, data: &[u8]) -> std::io::Result<()> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(path)?.write_all(data)
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o640)
+        .open(path)?
+        .write_all(data)
 }
 
 /// `DIR/<basename of argv[0]>_<pid>.ports`.
 fn ports_path(shared: &NodeShared) -> Option<PathBuf> {
     let folder = shared.options.ports_file_dir.as_ref()?;
     let program = std::env::args().next().unwrap_or_default();
-    let program = Path::new(&program).file_name().map_or("tidelock".into(), |name| name.to_string_lossy());
+    let program = Path::new(&program)
+        .file_name()
+        .map_or("tidelock".into(), |name| name.to_string_lossy());
     Some(Path::new(folder).join(format!("{program}_{}.ports", shared.identity.pid)))
 }
 
@@ -45,8 +54,15 @@ fn ports(shared: &NodeShared) -> serde_json::Value {
     let addresses = shared.addresses.load();
     let urls = |scheme: &str, host: &str, port: u16| -> Vec<String> {
         let ip = host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let hosts = if host.parse::<IpAddr>().is_ok() { hosts_of(ip) } else { vec![host.to_owned()] };
-        hosts.into_iter().map(|host| format!("{scheme}://{}", HostPort::new(host, port))).collect()
+        let hosts = if host.parse::<IpAddr>().is_ok() {
+            hosts_of(ip)
+        } else {
+            vec![host.to_owned()]
+        };
+        hosts
+            .into_iter()
+            .map(|host| format!("{scheme}://{}", HostPort::new(host, port)))
+            .collect()
     };
     let mut ports = serde_json::Map::new();
     let nats = urls("nats", &shared.options.listen.host, addresses.listen_port);

@@ -34,10 +34,17 @@ impl DiskHelpers {
         let spawn = |what: &str| -> io::Result<Option<Sender<(IoJob, Mailbox)>>> {
             let Some(disk) = disk.clone() else { return Ok(None) };
             let (sender, receiver) = channel();
-            thread::Builder::new().name(format!("{what}-{number}")).spawn(move || serve(&*disk, &receiver))?;
+            thread::Builder::new()
+                .name(format!("{what}-{number}"))
+                .spawn(move || serve(&*disk, &receiver))?;
             Ok(Some(sender))
         };
-        Ok(Self { log: spawn("wal")?, files: spawn("files")?, log_jobs_out: 0, disk })
+        Ok(Self {
+            log: spawn("wal")?,
+            files: spawn("files")?,
+            log_jobs_out: 0,
+            disk,
+        })
     }
 
     /// Gives out what the worker asked for. `true` if something ran at once, so that the turn's end must run again.
@@ -48,7 +55,13 @@ impl DiskHelpers {
                 if let Some(disk) = &self.disk {
                     for request in job.requests {
                         let result = disk.run(&request.op);
-                        worker.io_done(job.owner, IoDone { token: request.token, result });
+                        worker.io_done(
+                            job.owner,
+                            IoDone {
+                                token: request.token,
+                                result,
+                            },
+                        );
                     }
                     ran = true;
                 }
@@ -80,8 +93,14 @@ fn serve(disk: &dyn Disk, jobs: &Receiver<(IoJob, Mailbox)>) {
     while let Ok((job, mailbox)) = jobs.recv() {
         for request in job.requests {
             let result = disk.run(&request.op);
-            let done = IoDone { token: request.token, result };
-            mailbox.send(Input::Disk(HelperInput { owner: job.owner, done }));
+            let done = IoDone {
+                token: request.token,
+                result,
+            };
+            mailbox.send(Input::Disk(HelperInput {
+                owner: job.owner,
+                done,
+            }));
         }
     }
 }
@@ -93,7 +112,11 @@ pub(crate) fn resolve(key: ConnKey, address: String, mailbox: Mailbox) {
         let found = address.to_socket_addrs().ok().and_then(|mut all| all.next());
         sender.send(Input::Resolved(key, found));
     };
-    if thread::Builder::new().name("resolve".to_owned()).spawn(work).is_err() {
+    if thread::Builder::new()
+        .name("resolve".to_owned())
+        .spawn(work)
+        .is_err()
+    {
         mailbox.send(Input::Resolved(key, None));
     }
 }
@@ -102,7 +125,11 @@ pub(crate) fn resolve(key: ConnKey, address: String, mailbox: Mailbox) {
 pub(crate) fn check_password(key: ConnKey, check: PasswordCheck, mailbox: Mailbox) {
     let sender = mailbox.clone();
     let work = move || sender.send(Input::Checked(key, check.run().map(Box::new)));
-    if thread::Builder::new().name("password".to_owned()).spawn(work).is_err() {
+    if thread::Builder::new()
+        .name("password".to_owned())
+        .spawn(work)
+        .is_err()
+    {
         mailbox.send(Input::Checked(key, None));
     }
 }

@@ -38,13 +38,19 @@ impl Store {
         if base.exists() && !base.is_dir() {
             return Err(cannot("storage directory is not a directory"));
         }
-        std::fs::create_dir_all(&base).map_err(|e| cannot(&format!("could not create storage directory - {e}")))?;
+        std::fs::create_dir_all(&base)
+            .map_err(|e| cannot(&format!("could not create storage directory - {e}")))?;
         refuse_foreign(&base)?;
         let domain = options.domain.as_deref().unwrap_or_default();
         let (folder, lock) = lock_folder(&base, domain)?;
         let disk = Arc::new(FileDisk::open(&folder).with_context(|| format!("{}", folder.display()))?);
         let node = node_id(&*disk)?;
-        Ok(Self { folder, disk, node, _lock: lock })
+        Ok(Self {
+            folder,
+            disk,
+            node,
+            _lock: lock,
+        })
     }
 
     /// Opens the lanes of `workers` workers.
@@ -53,8 +59,8 @@ impl Store {
     /// When the log cannot be opened.
     pub(crate) fn recover(&self, workers: u16) -> Result<RecoveredAll> {
         let seed = u64::from_le_bytes(random::bytes()?);
-        let recovered = recover_all(&*self.disk, workers, &LaneConfig::new(seed))
-            .map_err(|e| cannot(&e.to_string()))?;
+        let recovered =
+            recover_all(&*self.disk, workers, &LaneConfig::new(seed)).map_err(|e| cannot(&e.to_string()))?;
         for (_, lane) in &recovered.lanes {
             for damage in &lane.damage {
                 tracing::error!(
@@ -87,7 +93,8 @@ fn cannot(text: &str) -> anyhow::Error {
 fn refuse_foreign(base: &Path) -> Result<()> {
     for entry in std::fs::read_dir(base)?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let theirs = entry.path().join("streams").is_dir() || name == "_js_" || entry.path().join("_js_").is_dir();
+        let theirs =
+            entry.path().join("streams").is_dir() || name == "_js_" || entry.path().join("_js_").is_dir();
         if theirs && !name.starts_with("tidelock") {
             return Err(cannot(&format!(
                 "{} holds the streams of a nats-server, which this version cannot read; use another store_dir",
@@ -120,7 +127,13 @@ fn in_use(folder: &Path) -> anyhow::Error {
 fn lock(folder: &Path, domain: &str) -> Result<Result<(PathBuf, File), String>> {
     std::fs::create_dir_all(folder).map_err(|e| cannot(&format!("{}: {e}", folder.display())))?;
     let path = folder.join("lock");
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o640).open(&path)?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o640)
+        .open(&path)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut other = String::new();
         file.read_to_string(&mut other)?;
@@ -143,6 +156,7 @@ fn node_id(disk: &dyn Disk) -> Result<NodeId> {
     }
     let id = NodeId(u64::from_le_bytes(random::bytes()?).max(1));
     let data = format!("{:016x}\n", id.0).into_bytes().into();
-    disk.run(&IoOp::Replace { file, data }).map_err(|e| cannot(&e.to_string()))?;
+    disk.run(&IoOp::Replace { file, data })
+        .map_err(|e| cannot(&e.to_string()))?;
     Ok(id)
 }

@@ -34,7 +34,14 @@ pub(super) enum ReadEnd {
 
 impl Socket {
     pub(super) const fn new(key: ConnKey, stream: TcpStream, connecting: bool) -> Self {
-        Self { key, stream, connecting, half_closed: false, show_again: false, rest: Vec::new() }
+        Self {
+            key,
+            stream,
+            connecting,
+            half_closed: false,
+            show_again: false,
+            rest: Vec::new(),
+        }
     }
 
     /// How a connection attempt ended; `None` while it goes on.
@@ -66,7 +73,8 @@ impl Socket {
         if std::mem::take(&mut self.show_again) && !self.rest.is_empty() && !worker.is_paused(self.key) {
             let rest = std::mem::take(&mut self.rest);
             let consumed = worker.receive(self.key, &rest);
-            self.rest.extend_from_slice(rest.get(consumed..).unwrap_or_default());
+            self.rest
+                .extend_from_slice(rest.get(consumed..).unwrap_or_default());
         }
         let mut taken = 0;
         let mut budget = budget;
@@ -122,7 +130,8 @@ impl Socket {
             let input = scratch.get(..kept + n).unwrap_or_default();
             let consumed = worker.receive(self.key, input);
             self.rest.clear();
-            self.rest.extend_from_slice(input.get(consumed..).unwrap_or_default());
+            self.rest
+                .extend_from_slice(input.get(consumed..).unwrap_or_default());
         }
         (result, room)
     }
