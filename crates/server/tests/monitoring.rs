@@ -185,7 +185,7 @@ impl Client {
     fn request(&mut self, subject: &str, body: &str) -> Result<Value> {
         write!(
             self.stream,
-            "SUB _INBOX.q q 1\r\nUNSUB q 1\r\nPUB {subject} _INBOX.q {}\r\n{body}\r\n",
+            "SUB _INBOX.q 7\r\nUNSUB 7 1\r\nPUB {subject} _INBOX.q {}\r\n{body}\r\n",
             body.len()
         )?;
         let (_, answer) = self.message()?;
@@ -372,7 +372,7 @@ fn the_system_account_is_answered() -> Result<()> {
 
 #[test]
 fn lame_duck_mode_tells_clients_and_closes_them() -> Result<()> {
-    let times = "lame_duck_duration: 1s, lame_duck_grace_period: 200ms\n";
+    let times = "lame_duck_grace_period: 100ms\n";
     let mut running = Running::start(&format!("{times}{ACCOUNTS}"))?;
     let mut system = running.client("sys", "s")?;
     system.subscribe("$SYS.SERVER.*.LAMEDUCK")?;

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use tidelock_auth::{ConnectionType, Credentials, PasswordCheck, Verdict};
 use tidelock_base::{API_LEVEL, AccountId, COMPATIBLE_VERSION, ConnId, Mono, Now, TIDELOCK_VERSION};
 use tidelock_session::{
-    AuthFailure, Authentication, ChunkPool, CloseReason, Host, Identity, LogLevel, Outbound, Publish, SubSlot,
+    AuthFailure, Authentication, ChunkPool, CloseReason, Delivered, Host, Identity, LogLevel, Outbound,
+    Publish, SubSlot,
 };
 use tidelock_wire::{Connect, Info};
 
@@ -350,10 +351,13 @@ impl Core {
             .find(|(_, sub)| sub.queue().is_none() && tidelock_subject::matches(sub.subject(), reply))
             .map(|(slot, _)| slot);
         let Some(slot) = waiting else { return };
-        client
+        let delivered = client
             .outbound
             .deliver_no_responders(slot, reply, subject, now, &mut self.pool);
         self.mark_dirty(key);
+        if let Delivered::AutoUnsubscribed(slot) = delivered {
+            self.drop_subscription(key, slot);
+        }
     }
 
     /// Sends a message to one subscription's connection only if it is there; used for status messages.
