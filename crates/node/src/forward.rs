@@ -22,23 +22,23 @@ use tidelock_jetstream::command::WindowKey;
 use tidelock_record::encode_into;
 
 /// Publishes kept unresolved a stream and worker; the state machine keeps results for twice as many.
-pub const UNRESOLVED_MAX: u64 = 32_768;
+pub(crate) const UNRESOLVED_MAX: u64 = 32_768;
 /// Bytes of records kept unresolved a stream and worker.
-pub const UNRESOLVED_BYTES_MAX: usize = 64 << 20;
+pub(crate) const UNRESOLVED_BYTES_MAX: usize = 64 << 20;
 /// An unresolved batch is sent again after this long without an answer: a frame was lost, or the leader changed
 /// without our hearing of it. Numbers make that harmless.
-pub const RESEND_AFTER: Duration = Duration::from_millis(1_000);
+pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(1_000);
 
 /// What a node that does not lead has sent back goes out again after this long.
 const REDIRECT_AFTER: Duration = Duration::from_millis(50);
 
 /// The stream takes no more for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub(crate) struct Full;
 
 /// Who waits for the outcome of a publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AckRoute {
+pub(crate) struct AckRoute {
     /// The connection; its acks go through ordinary routing, this only serves pausing and statistics.
     pub conn: ConnKey,
     /// Account of the reply subject.
@@ -61,7 +61,7 @@ struct Batch {
 
 /// The sending side of one stream on one worker.
 #[derive(Debug)]
-pub struct Sender {
+pub(crate) struct Sender {
     group: GroupId,
     key: WindowKey,
     /// Where the leader is thought to be; `None` while unknown.
@@ -81,7 +81,7 @@ pub struct Sender {
 impl Sender {
     /// A sender that has sent nothing.
     #[must_use]
-    pub fn new(group: GroupId, key: WindowKey) -> Self {
+    pub(crate) fn new(group: GroupId, key: WindowKey) -> Self {
         Self {
             group,
             key,
@@ -101,7 +101,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`Full`] if too much is unresolved; nothing was added.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         conn: ConnKey,
         account: AccountId,
@@ -133,50 +133,44 @@ impl Sender {
 
     /// Whether nothing more may be added.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.unresolved() >= UNRESOLVED_MAX || self.sent_bytes + self.open.len() >= UNRESOLVED_BYTES_MAX
     }
 
     /// Whether those that publish should pause.
     #[must_use]
-    pub fn is_nearly_full(&self) -> bool {
+    pub(crate) fn is_nearly_full(&self) -> bool {
         self.unresolved() >= UNRESOLVED_MAX / 4 * 3
             || self.sent_bytes + self.open.len() >= UNRESOLVED_BYTES_MAX / 4 * 3
     }
 
     /// Whether so little is unresolved that paused connections may go on.
     #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.unresolved() < UNRESOLVED_MAX / 2 && self.sent_bytes + self.open.len() < UNRESOLVED_BYTES_MAX / 2
     }
 
     /// Publishes whose outcome is not known, this turn's included.
     #[must_use]
-    pub fn unresolved(&self) -> u64 {
+    pub(crate) fn unresolved(&self) -> u64 {
         let first = self.sent.front().map_or(self.next, |batch| batch.first);
         self.next - first + u64::from(self.open_count)
     }
 
     /// Whether something is waiting to be sent to the leader.
     #[must_use]
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.open_count > 0 || self.resend_from.is_some()
     }
 
-    /// Number of the last publish that was taken; a read that must see it waits for its outcome.
-    #[must_use]
-    pub const fn last_number(&self) -> u64 {
-        self.next - 1 + self.open_count as u64
-    }
-
     /// The leader changed, or a link was lost: everything unresolved goes out again.
-    pub fn restart(&mut self, leader: Option<NodeId>) {
+    pub(crate) fn restart(&mut self, leader: Option<NodeId>) {
         self.leader = leader;
         self.resend_from = self.sent.front().map(|batch| batch.first);
     }
 
     /// Another node may lead: everything unresolved goes there when it is due.
-    pub fn redirect(&mut self, leader: Option<NodeId>) {
+    pub(crate) fn redirect(&mut self, leader: Option<NodeId>) {
         if leader.is_some() {
             self.leader = leader;
         }
@@ -186,7 +180,7 @@ impl Sender {
     }
 
     /// Marks old unanswered batches for resending; answers when to look again.
-    pub fn tick(&mut self, now: Mono) -> Option<Mono> {
+    pub(crate) fn tick(&mut self, now: Mono) -> Option<Mono> {
         let oldest = self.sent.front()?;
         let due = oldest.sent_at + RESEND_AFTER;
         if due <= now {
@@ -197,7 +191,7 @@ impl Sender {
     }
 
     /// Takes what goes to the leader now: what has to be sent again, then this turn's batch.
-    pub fn take(&mut self, now: Mono, out: &mut Vec<Forward>) {
+    pub(crate) fn take(&mut self, now: Mono, out: &mut Vec<Forward>) {
         if self.leader.is_none() {
             self.close_batch(now);
             self.resend_from = self.sent.front().map(|batch| batch.first);
@@ -244,7 +238,7 @@ impl Sender {
 
     /// Takes the routes of resolved publishes `first .. first + count`. Outcomes come in the order of numbers; what
     /// was resolved before is skipped. `each` gets a route, the offset in the run and how many it stands for.
-    pub fn resolve(&mut self, first: u64, count: usize, mut each: impl FnMut(&AckRoute, usize, usize)) {
+    pub(crate) fn resolve(&mut self, first: u64, count: usize, mut each: impl FnMut(&AckRoute, usize, usize)) {
         let end = first + count as u64;
         let mut at = first;
         while at < end {
@@ -284,19 +278,6 @@ impl Sender {
                 skip_records(batch, n32, &mut self.sent_bytes);
             }
         }
-    }
-
-    /// Gives up on everything unresolved, for a stream that is gone; `each` gets each route.
-    pub fn abandon(&mut self, mut each: impl FnMut(&AckRoute)) {
-        for batch in self.sent.drain(..) {
-            batch.routes.iter().for_each(&mut each);
-        }
-        self.open_routes.drain(..).for_each(|route| each(&route));
-        self.next += u64::from(self.open_count);
-        self.open.clear();
-        self.open_count = 0;
-        self.sent_bytes = 0;
-        self.resend_from = None;
     }
 }
 

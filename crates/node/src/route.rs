@@ -17,7 +17,7 @@ const ROUTES_MAX: usize = 32 * 1024;
 
 /// A subscription on this worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Local {
+pub(crate) struct Local {
     /// The connection.
     pub conn: ConnKey,
     /// The subscription.
@@ -26,7 +26,7 @@ pub struct Local {
 
 /// A member of a queue group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Member {
+pub(crate) enum Member {
     /// On this worker.
     Local(Local),
     /// On another worker of this node.
@@ -38,7 +38,7 @@ pub enum Member {
 impl Member {
     /// How many subscriptions it stands for.
     #[must_use]
-    pub const fn weight(self) -> u32 {
+    pub(crate) const fn weight(self) -> u32 {
         match self {
             Self::Local(_) | Self::Worker(..) => 1,
             Self::Node(_, weight) => weight,
@@ -48,7 +48,7 @@ impl Member {
 
 /// One queue group of one pattern.
 #[derive(Clone, Debug, Default)]
-pub struct QueueRoute {
+pub(crate) struct QueueRoute {
     /// Name of the group.
     pub name: Arc<[u8]>,
     /// All members, in the order of the tree.
@@ -61,7 +61,7 @@ pub struct QueueRoute {
 
 /// What one subject leads to.
 #[derive(Clone, Debug, Default)]
-pub struct Route {
+pub(crate) struct Route {
     /// 1 + the root's generation when it was filled; 0 before.
     generation: u64,
     /// Plain subscriptions on this worker.
@@ -79,17 +79,6 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether nothing at all wants the subject.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.local.is_empty()
-            && self.workers.is_empty()
-            && self.nodes.is_empty()
-            && self.queues.is_empty()
-            && self.streams.is_empty()
-            && self.services.is_empty()
-    }
-
     fn clear(&mut self) {
         self.local.clear();
         self.workers.clear();
@@ -100,7 +89,7 @@ impl Route {
     }
 
     /// Matches `subject` anew.
-    pub fn fill(&mut self, root: &Root, subject: &[u8], me: WorkerId) {
+    pub(crate) fn fill(&mut self, root: &Root, subject: &[u8], me: WorkerId) {
         self.clear();
         self.generation = root.generation(subject) + 1;
         root.tree.for_each_match(subject, &mut |_, targets| {
@@ -112,7 +101,7 @@ impl Route {
     }
 
     /// Leaves nothing but the members of one queue group, over all patterns together.
-    pub fn keep_queue(&mut self, name: &[u8]) {
+    pub(crate) fn keep_queue(&mut self, name: &[u8]) {
         let mut kept = QueueRoute {
             name: name.into(),
             ..QueueRoute::default()
@@ -189,10 +178,10 @@ fn push_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
 
 /// Index of a route in its worker's [`Routes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RouteId(u32);
+pub(crate) struct RouteId(u32);
 
 /// The routes that a worker knows.
-pub struct Routes {
+pub(crate) struct Routes {
     me: WorkerId,
     slab: Vec<Route>,
     by_subject: HashMap<Key, RouteId, BuildHasherDefault<Fnv>>,
@@ -271,7 +260,7 @@ impl Hasher for Fnv {
 impl Routes {
     /// No routes yet.
     #[must_use]
-    pub fn new(me: WorkerId) -> Self {
+    pub(crate) fn new(me: WorkerId) -> Self {
         Self {
             me,
             slab: Vec::new(),
@@ -287,12 +276,12 @@ impl Routes {
 
     /// A number that changes when all ids handed out before became void.
     #[must_use]
-    pub const fn epoch(&self) -> u64 {
+    pub(crate) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// The id of a cached route, matched again if interest changed since.
-    pub fn cached(&mut self, root: &Root, account: AccountId, subject: &[u8]) -> RouteId {
+    pub(crate) fn cached(&mut self, root: &Root, account: AccountId, subject: &[u8]) -> RouteId {
         let found = self.by_subject.get(&(account, subject) as &dyn KeyParts).copied();
         if let Some(id) = found {
             self.refresh(id, root, subject);
@@ -312,7 +301,7 @@ impl Routes {
     }
 
     /// Matches a route again if interest changed since it was filled.
-    pub fn refresh(&mut self, id: RouteId, root: &Root, subject: &[u8]) {
+    pub(crate) fn refresh(&mut self, id: RouteId, root: &Root, subject: &[u8]) {
         let me = self.me;
         if let Some(route) = self.slab.get_mut(id.0 as usize)
             && route.generation != root.generation(subject) + 1
@@ -323,7 +312,7 @@ impl Routes {
 
     /// Takes a route out, so that it can be read while other state changes; [`Routes::put`] gives it back.
     #[must_use]
-    pub fn take(&mut self, id: RouteId) -> Route {
+    pub(crate) fn take(&mut self, id: RouteId) -> Route {
         self.slab
             .get_mut(id.0 as usize)
             .map(std::mem::take)
@@ -331,7 +320,7 @@ impl Routes {
     }
 
     /// Gives back what [`Routes::take`] handed out. Routes that were emptied meanwhile are dropped.
-    pub fn put(&mut self, id: RouteId, route: Route) {
+    pub(crate) fn put(&mut self, id: RouteId, route: Route) {
         if let Some(place) = self.slab.get_mut(id.0 as usize)
             && place.generation == 0
         {
@@ -341,7 +330,7 @@ impl Routes {
 
     /// Whether a subject is one of a kind, so that caching it would be waste.
     #[must_use]
-    pub fn is_unique(subject: &[u8]) -> bool {
+    pub(crate) fn is_unique(subject: &[u8]) -> bool {
         subject.starts_with(b"_INBOX.") || subject.starts_with(b"$JS.ACK.") || subject.starts_with(b"$JS.FC.")
     }
 }

@@ -134,7 +134,8 @@ impl Core {
             let streams = self.meta().into_iter().flat_map(|meta| meta.streams_of(&name));
             let of_kind = streams.filter(|entry| entry.spec.storage == kind);
             of_kind
-                .map(|entry| entry.spec.reserved_bytes())
+                // Clients are told what the streams were given, not what that comes to on all replicas.
+                .map(|entry| entry.spec.max_bytes.unwrap_or(0))
                 .fold(0, u64::saturating_add)
         };
         let limits = self

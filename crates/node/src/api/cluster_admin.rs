@@ -1,5 +1,6 @@
 //! What operators do to the cluster: step-downs, replicas and servers that are to go.
 
+use super::entry::unsupported;
 use super::subjects::{Call, Endpoint};
 use super::{Job, Stage};
 use crate::groups::Waiter;
@@ -125,6 +126,16 @@ impl Core {
             }
             Err(error) => self.refuse(&job.request, call.endpoint, &error),
         }
+    }
+
+    /// STREAM.PEER.EVACUATE at the metadata's leader: what cannot be is refused as on nats-server, and the rest as what
+    /// this version does not do.
+    pub(super) fn peer_evacuate(&mut self, job: &Job, call: &Call<'_>) {
+        let error = match self.replica_to_remove(job, call) {
+            Ok(_) => unsupported("moving replicas off a server"),
+            Err(error) => error,
+        };
+        self.refuse(&job.request, call.endpoint, &error);
     }
 
     fn replica_to_remove(&self, job: &Job, call: &Call<'_>) -> Result<(GroupId, NodeId), ApiError> {

@@ -118,7 +118,6 @@ impl Core {
             }
             Endpoint::Snapshot
             | Endpoint::Restore
-            | Endpoint::PeerEvacuate
             | Endpoint::CancelMove
             | Endpoint::ConsumerPeerRemove
             | Endpoint::ConsumerPeerEvacuate => self.refuse_unsupported(conn, &request, call),

@@ -115,6 +115,7 @@ impl Core {
             Endpoint::StreamList => self.stream_list(job),
             Endpoint::StreamDelete => self.stream_delete(job, call),
             Endpoint::PeerRemove => self.peer_remove(job, call),
+            Endpoint::PeerEvacuate => self.peer_evacuate(&job, call),
             Endpoint::MetaStepdown => self.stepdown(&job, call),
             Endpoint::ServerRemove => self.server_remove(job),
             Endpoint::AccountPurge => self.account_purge(job, call),

@@ -7,10 +7,10 @@ use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidelock_api::{
-    Nanos, ResponseKind, StreamInfo, StreamInfoRequest, StreamInfoResponse, StreamSource, StreamSourceInfo,
+    Alternate, Nanos, ResponseKind, StreamInfo, StreamInfoRequest, StreamInfoResponse, StreamSource, StreamSourceInfo,
     StreamState, Time, decode_optional, ok_response, to_json,
 };
-use tidelock_base::{ApiError, GroupId};
+use tidelock_base::{AccountId, ApiError, GroupId};
 use tidelock_jetstream::config::with_dynamic;
 use tidelock_jetstream::stream::{Stream, source_key};
 
@@ -50,6 +50,7 @@ impl Core {
             answer.info.domain = self.domain();
             let metadata = std::mem::take(&mut answer.info.config.metadata);
             answer.info.config.metadata = with_dynamic(metadata);
+            answer.info.alternates = self.alternates(request.account, &answer.info.config.name);
         }
         if let Some(stream) = self.stream(group) {
             if wanted.deleted_details {
@@ -60,6 +61,28 @@ impl Core {
             }
         }
         Ok(ok_response(ResponseKind::StreamInfo, &answer))
+    }
+
+    /// The stream and its mirrors, for readers that look for one nearby; nothing where there is no choice.
+    fn alternates(&self, account: AccountId, name: &str) -> Vec<Alternate> {
+        if !self.is_clustered() {
+            return Vec::new();
+        }
+        let cluster = self.shared.cluster_name().as_deref().unwrap_or_default().to_owned();
+        let directory = self.shared.directory.load();
+        let mut mirrors = directory.mirrors_of(account, name).peekable();
+        if mirrors.peek().is_none() {
+            return Vec::new();
+        }
+        let domain = self.domain();
+        let alternate = |name: &str| Alternate {
+            name: name.to_owned(),
+            domain: domain.clone(),
+            cluster: cluster.clone(),
+        };
+        std::iter::once(alternate(name))
+            .chain(mirrors.map(|mirror| alternate(mirror)))
+            .collect()
     }
 
     /// What a stream is, for answers that another leader makes of it.

@@ -20,6 +20,8 @@ const HINTS_MAX: u32 = 8;
 const CLIENT_WAITS: Duration = Duration::from_secs(30);
 /// For so long a node that answers for others waits for them (reference: gathering of lists).
 const GATHER_WAITS: Duration = Duration::from_secs(4);
+/// How often it is looked whether a node that has been asked is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often replies are looked at that wait for the metadata, should another worker own it.
 const HELD_POLL: Duration = Duration::from_millis(2);
 
@@ -34,6 +36,16 @@ pub(super) enum Origin {
     Gather(u64, usize),
 }
 
+impl Origin {
+    /// For so long an answer is awaited.
+    const fn waits(&self) -> Duration {
+        match self {
+            Self::Client(_) => CLIENT_WAITS,
+            Self::Job(_) | Self::Gather(..) => GATHER_WAITS,
+        }
+    }
+}
+
 /// A request sent.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -45,9 +57,18 @@ pub(super) struct Pending {
     fixed: bool,
     tries: u32,
     since: Mono,
-    /// When it is looked at next: to be sent again, or to be given up.
+    /// When it is looked at next, and what for.
     wake: Mono,
-    sends_again: bool,
+    why: Why,
+}
+
+/// Why a request is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// To be sent again.
+    Again,
+    /// Whether the node that was asked is still there, and whether it has had its time.
+    Look,
 }
 
 /// A reply that waits until the metadata is applied here as far as it needs.
@@ -91,13 +112,10 @@ impl Core {
         }
         while let Some((_, number)) = self.api.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.api.timers.pop_first();
-            let Some(pending) = self.api.pending.get(&number) else {
-                continue;
-            };
-            if pending.sends_again {
-                self.send_pending(number, None);
-            } else {
-                self.expired(number);
+            match self.api.pending.get(&number).map(|pending| pending.why) {
+                Some(Why::Again) => self.send_pending(number, None),
+                Some(Why::Look) => self.look_after(number),
+                None => {}
             }
         }
         self.forming_tick(now);
@@ -187,11 +205,7 @@ impl Core {
         self.api.next_number += 1;
         let number = self.api.next_number;
         request.id.number = number;
-        let wake = now
-            + match &origin {
-                Origin::Client(_) => CLIENT_WAITS,
-                Origin::Job(_) | Origin::Gather(..) => GATHER_WAITS,
-            };
+        let wake = now + origin.waits();
         let pending = Pending {
             request,
             origin,
@@ -200,7 +214,7 @@ impl Core {
             tries: 0,
             since: now,
             wake,
-            sends_again: false,
+            why: Why::Look,
         };
         self.api.timers.insert((wake, number));
         self.api.pending.insert(number, pending);
@@ -230,12 +244,16 @@ impl Core {
         let node = to
             .or_else(|| group.and_then(|group| self.next_target(group, pending.asked)))
             .unwrap_or(me);
-        let lifetime = match &pending.origin {
-            Origin::Client(_) => CLIENT_WAITS,
-            Origin::Job(_) | Origin::Gather(..) => GATHER_WAITS,
-        };
-        let wake = pending.since + lifetime;
-        self.set_timer(number, wake, false);
+        let end = pending.since + pending.origin.waits();
+        let away = node != me;
+        if away && !self.is_online(node) {
+            if let Some(pending) = self.api.pending.get_mut(&number) {
+                pending.asked = Some(node);
+            }
+            return self.went_astray(number, None);
+        }
+        let look = if away { end.min(self.now.mono + LOOK_EVERY) } else { end };
+        self.set_timer(number, look, Why::Look);
         let Some(pending) = self.api.pending.get_mut(&number) else {
             return;
         };
@@ -251,14 +269,34 @@ impl Core {
         }
     }
 
-    fn set_timer(&mut self, number: u64, wake: Mono, sends_again: bool) {
+    fn set_timer(&mut self, number: u64, wake: Mono, why: Why) {
         let Some(pending) = self.api.pending.get_mut(&number) else {
             return;
         };
         self.api.timers.remove(&(pending.wake, number));
         pending.wake = wake;
-        pending.sends_again = sends_again;
+        pending.why = why;
         self.api.timers.insert((wake, number));
+    }
+
+    /// Looks whether an answer can still come: a node that is gone gives none. What it may have carried out is asked
+    /// of another only if twice comes to the same.
+    fn look_after(&mut self, number: u64) {
+        let now = self.now.mono;
+        let Some(pending) = self.api.pending.get(&number) else {
+            return;
+        };
+        let end = pending.since + pending.origin.waits();
+        if now >= end {
+            return self.expired(number);
+        }
+        let gone = pending.asked.is_some_and(|node| !self.is_online(node));
+        let again = Call::parse(&pending.request.subject).is_some_and(|call| call.endpoint.is_repeatable());
+        if gone && again {
+            self.went_astray(number, None);
+        } else {
+            self.set_timer(number, end.min(now + LOOK_EVERY), Why::Look);
+        }
     }
 
     /// The group that has the answer: the stream's, or the metadata's where this node knows no such stream.
@@ -274,11 +312,12 @@ impl Core {
 
     /// The node to ask: the leader as far as it is known, else this node, else the one after the last that was asked.
     fn next_target(&self, group: GroupId, asked: Option<NodeId>) -> Option<NodeId> {
-        if let Some(leader) = self.leader_of(group).filter(|leader| Some(*leader) != asked) {
+        let known = self.leader_of(group);
+        if let Some(leader) = known.filter(|leader| Some(*leader) != asked && self.is_online(*leader)) {
             return Some(leader);
         }
         let me = self.shared.identity.node;
-        let nodes = match group {
+        let mut nodes: Vec<NodeId> = match group {
             GroupId::META => {
                 let peers = self.shared.peers.load();
                 let up = peers.peers.iter().filter(|peer| peer.up && peer.facts.jetstream);
@@ -294,6 +333,7 @@ impl Core {
                 .map(|route| route.nodes.clone())
                 .unwrap_or_default(),
         };
+        nodes.retain(|node| self.is_online(*node));
         match asked {
             None if nodes.contains(&me) => Some(me),
             None => nodes.first().copied(),
@@ -410,7 +450,7 @@ impl Core {
         }
         match hint.filter(|node| Some(*node) != asked && tries < HINTS_MAX) {
             Some(node) => self.send_pending(number, Some(node)),
-            None => self.set_timer(number, now + RETRY_AFTER, true),
+            None => self.set_timer(number, now + RETRY_AFTER, Why::Again),
         }
     }
 

@@ -11,8 +11,6 @@ use tidelock_replica::{Lane, Outgoing, ReadOutcome, ReadResult, ReadToken, Ready
 
 /// Rounds of the loop below in one turn; what is left goes on in the next.
 const ROUNDS_MAX: usize = 64;
-/// A replica counts as behind from so long after it should have applied something.
-pub(crate) const BEHIND_AFTER: Duration = Duration::from_secs(2);
 /// Ordinal of a read that rides on an entry.
 pub(super) const READ_ORDINAL: u32 = u32::MAX;
 
@@ -35,9 +33,7 @@ impl Core {
         }
         self.tick_lane();
         self.tick_formation();
-        if self.is_formed() {
-            self.tick_membership();
-        }
+        self.tick_membership();
     }
 
     /// Proposes the expiry of what is due, on the leader.
@@ -406,10 +402,6 @@ impl Slot {
         self.seal_if(wall, |view| view.bytes >= ENTRY_BYTES_MAX);
     }
 
-    /// Whether nothing waits to be proposed.
-    pub(crate) fn has_no_backlog(&self) -> bool {
-        self.sealed.is_empty() && self.open.is_empty()
-    }
 }
 
 /// What decides about ending an entry.

@@ -11,7 +11,7 @@
 //! ```
 
 use super::open::Birth;
-use super::{GroupId, Machine};
+use super::GroupId;
 use crate::cell::{Cell, LaneKind, Request, RequestId};
 use crate::worker::Core;
 use bytes::Bytes;
@@ -285,7 +285,7 @@ impl Core {
             self.tell(node, &message);
         }
         for server in join {
-            self.to_meta(MetaCommand::ServerJoin { server });
+            self.tell_meta(MetaCommand::ServerJoin { server });
         }
         let mine = self.my_spec();
         let listed = self
@@ -293,7 +293,7 @@ impl Core {
             .and_then(|meta| meta.server(mine.id))
             .map(|server| server.spec.clone());
         if listed.is_some_and(|listed| listed != mine) {
-            self.to_meta(MetaCommand::ServerUpdate { server: mine });
+            self.tell_meta(MetaCommand::ServerUpdate { server: mine });
         }
     }
 
@@ -396,11 +396,5 @@ impl Core {
             file_bytes: room(peer.map_or(0, |peer| peer.facts.file_free)),
             memory_bytes: room(peer.map_or(0, |peer| peer.facts.memory_free)),
         }
-    }
-
-    /// Whether this server takes part in a cluster's metadata.
-    pub(crate) fn is_formed(&self) -> bool {
-        self.slot(GroupId::META)
-            .is_some_and(|slot| matches!(slot.machine, Machine::Meta(_)))
     }
 }

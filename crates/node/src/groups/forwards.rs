@@ -155,11 +155,11 @@ impl Core {
         let hint = self
             .leader_of(group)
             .filter(|node| *node != self.shared.identity.node);
-        self.to_sender(sender, Cell::NotLeader { group, sender, hint });
+        self.tell_sender(sender, Cell::NotLeader { group, sender, hint });
     }
 
     /// Sends a cell back to the worker that numbered publishes.
-    fn to_sender(&mut self, key: WindowKey, cell: Cell) {
+    fn tell_sender(&mut self, key: WindowKey, cell: Cell) {
         if key.boot != self.shared.identity.boot {
             if let Some(node) = self.node_of_boot(key.boot) {
                 self.send_cell(node, LaneKind::Client, cell);
@@ -189,7 +189,7 @@ impl Core {
                 first: run.first,
                 list: run.list,
             };
-            self.to_sender(run.key, Cell::Outcomes(outcomes));
+            self.tell_sender(run.key, Cell::Outcomes(outcomes));
         }
     }
 

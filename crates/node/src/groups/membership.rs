@@ -5,7 +5,7 @@
 //! and the metadata is told; a member that is not listed is removed (a leader that removes itself hands over first).
 //! For the metadata's own group the list is that of the servers.
 
-use super::{Done, Slot, Waiter};
+use super::{Slot, Waiter};
 use crate::cell::{Cell, LaneKind, Request, RequestId};
 use crate::worker::Core;
 use bytes::Bytes;
@@ -24,13 +24,6 @@ const MEMBERSHIP_TICK: Duration = Duration::from_millis(250);
 /// Subject of a command for the metadata that one node sends another; never a client's.
 const META_SUBJECT: &[u8] = b"$TL.META";
 
-/// What a proposed change of members, or the metadata's part of it, was for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    /// The group.
-    pub(crate) group: GroupId,
-}
-
 /// The replicas of the metadata, one a server.
 pub(super) fn meta_replicas(meta: &Meta) -> Vec<Replica> {
     let replica = |server: &Server| Replica {
@@ -45,7 +38,7 @@ pub(super) fn meta_replicas(meta: &Meta) -> Vec<Replica> {
 impl Core {
     /// Sends a command to the metadata's leader, wherever it is; nobody waits for the outcome, and whoever sends it
     /// does so again until the metadata shows it.
-    pub(crate) fn to_meta(&mut self, command: MetaCommand) {
+    pub(crate) fn tell_meta(&mut self, command: MetaCommand) {
         if self.leads(GroupId::META) {
             self.meta_command(command, Waiter::Nobody);
             return;
@@ -53,10 +46,10 @@ impl Core {
         let Ok(payload) = serde_json::to_vec(&command) else {
             return;
         };
-        let Some(node) = self.leader_of(GroupId::META) else {
-            return;
-        };
         let me = self.shared.identity.node;
+        // A worker without the metadata hands the command to the one that has it.
+        let node = if self.shared.worker_of(GroupId::META) == self.id { self.leader_of(GroupId::META) } else { Some(me) };
+        let Some(node) = node else { return };
         let request = Request {
             id: RequestId {
                 sender: WindowKey {
@@ -80,10 +73,12 @@ impl Core {
     /// Takes a request between nodes; `false` if it is a client's.
     pub(crate) fn internal_request(&mut self, request: &Request) -> bool {
         if request.subject == META_SUBJECT {
-            if let Ok(command) = serde_json::from_slice(&request.payload)
-                && self.leads(GroupId::META)
-            {
+            let Ok(command) = serde_json::from_slice(&request.payload) else { return true };
+            if self.leads(GroupId::META) {
                 self.meta_command(command, Waiter::Nobody);
+            } else if request.node == self.shared.identity.node {
+                // From another worker of this node; what another node sends is not passed on any further.
+                self.tell_meta(command);
             }
             return true;
         }
@@ -150,7 +145,7 @@ impl Core {
         if let MemberChange::Promote(replica) = change
             && slot.leads
         {
-            self.to_meta(MetaCommand::ReplicaPromote {
+            self.tell_meta(MetaCommand::ReplicaPromote {
                 group,
                 replica: *replica,
             });
@@ -174,14 +169,19 @@ impl Core {
         if self.groups.membership_at.is_some_and(|at| at > now) {
             return;
         }
+        if self.groups.slots.is_empty() {
+            self.groups.membership_at = None;
+            return;
+        }
         self.groups.membership_at = Some(now + MEMBERSHIP_TICK);
-        let leading: Vec<GroupId> = self
-            .groups
-            .slots
-            .values()
-            .filter(|slot| slot.leads)
-            .map(|slot| slot.group)
-            .collect();
+        let wall = self.now.wall;
+        let mut leading = Vec::new();
+        for slot in self.groups.slots.values_mut().filter(|slot| slot.leads) {
+            leading.push(slot.group);
+            slot.moving_since = slot
+                .is_moving()
+                .then(|| slot.moving_since.unwrap_or(wall));
+        }
         for group in leading {
             self.reconcile_known(group);
             self.report_again(group);
@@ -200,7 +200,7 @@ impl Core {
             .by_group(group)
             .is_none_or(|route| route.formed);
         if !formed {
-            self.to_meta(MetaCommand::GroupFormed { group });
+            self.tell_meta(MetaCommand::GroupFormed { group });
         }
         let Some(slot) = self.slot(group) else { return };
         let members = slot.raft.members().0;
@@ -217,10 +217,10 @@ impl Core {
             .map(|replica| replica.id)
             .collect();
         for replica in promoted {
-            self.to_meta(MetaCommand::ReplicaPromote { group, replica });
+            self.tell_meta(MetaCommand::ReplicaPromote { group, replica });
         }
         for replica in removed {
-            self.to_meta(MetaCommand::ReplicaRemove { group, replica });
+            self.tell_meta(MetaCommand::ReplicaRemove { group, replica });
         }
     }
 
@@ -275,11 +275,6 @@ impl Core {
     pub(super) fn meta_leads(&mut self) {
         self.reconcile_meta();
         self.formation_leads();
-    }
-
-    /// The end of a change that somebody waited for.
-    pub(crate) fn membership_done(&mut self, step: Step, _done: Done<'_>) {
-        self.groups.touched.insert(step.group);
     }
 
     /// The number of replicas of a stream is to change; the metadata's leader sees to it.
@@ -341,6 +336,18 @@ impl Slot {
                 .replicas
                 .iter()
                 .all(|replica| members.voters.contains(&replica.id))
+    }
+
+    /// Whether a stream's members are not yet those that they are to be.
+    pub(super) fn is_moving(&self) -> bool {
+        let short = |wanted| self.replicas.len() < wanted;
+        !self.is_meta() && (!self.is_settled() || self.replicas_wanted().is_some_and(short))
+    }
+
+    /// Whether a stream is to have fewer replicas than it has.
+    pub(super) fn is_shrinking(&self) -> bool {
+        self.replicas_wanted()
+            .is_some_and(|wanted| wanted < self.raft.members().0.voters.len())
     }
 
     /// A learner that is wanted as a voter and has nearly the whole log.

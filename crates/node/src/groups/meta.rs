@@ -207,6 +207,12 @@ impl Core {
                 nodes: entry.nodes().collect(),
                 formed,
                 no_ack: entry.spec.no_ack,
+                mirror_of: entry
+                    .spec
+                    .mirror
+                    .as_ref()
+                    .filter(|origin| origin.external.is_none())
+                    .map(|origin| origin.name.as_str().into()),
             });
         });
         if !formed {
@@ -265,7 +271,7 @@ impl Core {
 
     /// Tells the metadata that a group has its log.
     fn report_formed(&mut self, group: GroupId) {
-        self.to_meta(MetaCommand::GroupFormed { group });
+        self.tell_meta(MetaCommand::GroupFormed { group });
     }
 }
 

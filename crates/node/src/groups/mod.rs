@@ -65,8 +65,6 @@ pub(crate) enum Waiter {
     Ack(consumers::AckWaiter),
     /// A source that waits for its batch.
     Source(crate::sources::SourceWaiter),
-    /// A change of members that the meta log is to hear of.
-    Membership(membership::Step),
 }
 
 /// How a command or read ended.
@@ -104,6 +102,8 @@ pub(crate) struct Slot {
     pub(crate) leads: bool,
     /// When it began to lead.
     pub(crate) leads_since: Wall,
+    /// Since when this replica, as the leader, has seen members that are not what they are to be.
+    moving_since: Option<Wall>,
     /// The leader as its consensus knows it.
     pub(crate) leader: Option<ReplicaId>,
     /// Leader-local state of its consumers.
@@ -134,8 +134,6 @@ pub(crate) struct Slot {
     transfers: snapshot::Transfers,
     /// The replica has stopped for good, with the reason.
     pub(crate) failed: Option<String>,
-    /// Since when it has been behind what its leader had committed.
-    pub(crate) behind_since: Option<Mono>,
 }
 
 /// The entry that this turn's commands go into.
@@ -302,7 +300,6 @@ impl Core {
             Waiter::Api(job) => self.api_done(job, done),
             Waiter::Ack(waiter) => self.ack_done(waiter, done),
             Waiter::Source(waiter) => self.source_done(waiter, done),
-            Waiter::Membership(step) => self.membership_done(step, done),
         }
     }
 

@@ -192,6 +192,7 @@ impl Core {
             replicas,
             leads: false,
             leads_since: Wall(0),
+            moving_since: None,
             leader: None,
             consumers: crate::consumers::Leading::default(),
             events: Vec::new(),
@@ -215,7 +216,6 @@ impl Core {
             checkpoint: checkpoint::State::in_folder(folder),
             transfers: snapshot::Transfers::default(),
             failed: None,
-            behind_since: None,
         };
         self.groups.slots.insert(group, Box::new(slot));
         self.groups.touched.insert(group);

@@ -2,7 +2,7 @@
 
 use super::Slot;
 use crate::worker::Core;
-use tidelock_api::{ClusterInfo, Nanos, PeerInfo, Time};
+use tidelock_api::{ClusterInfo, DesiredInfo, DesiredPeer, DesiredStatus, Nanos, PeerInfo, Time};
 use tidelock_auth::hash8;
 use tidelock_base::{BootId, GroupId, NodeId};
 use tidelock_jetstream::config::Storage;
@@ -70,6 +70,7 @@ impl Core {
             return Some(ClusterInfo {
                 name,
                 leader: leader_name,
+                desired: self.desired(slot),
                 ..ClusterInfo::default()
             });
         }
@@ -88,7 +89,40 @@ impl Core {
             system_account: true,
             traffic_account: self.shared.options.system_account.clone(),
             replicas,
-            desired: None,
+            desired: self.desired(slot),
+        })
+    }
+
+    /// What a stream's members are on their way to, as its leader knows it.
+    fn desired(&self, slot: &Slot) -> Option<DesiredInfo> {
+        self.shared.options.cluster.as_ref().filter(|_| slot.leads && slot.is_moving())?;
+        let peer = |node: NodeId| {
+            let name = self.server_name(node);
+            DesiredPeer {
+                peer: hash8(name.as_bytes()),
+                name,
+            }
+        };
+        let mut replicas = Vec::new();
+        if !slot.is_shrinking() {
+            replicas = slot.replicas.iter().map(|replica| peer(replica.node)).collect();
+            replicas.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        let (description, kind) = if slot.raft.members().0.learners.is_empty() {
+            ("waiting for peer set to settle", "meta")
+        } else {
+            ("waiting for peer to catch up before adding it", "catchup")
+        };
+        Some(DesiredInfo {
+            created: Time(slot.moving_since.unwrap_or(self.now.wall)),
+            name: self.shared.cluster_name().as_deref().unwrap_or_default().to_owned(),
+            replicas,
+            origin: None,
+            status: Some(DesiredStatus {
+                description: description.to_owned(),
+                kind: kind.to_owned(),
+                err: String::new(),
+            }),
         })
     }
 

@@ -159,7 +159,7 @@ impl Random {
 
     /// A number below `n`; 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: u32) -> u32 {
-        u32::try_from((self.next() >> 32) * u64::from(n) >> 32).unwrap_or(0)
+        u32::try_from(((self.next() >> 32) * u64::from(n)) >> 32).unwrap_or(0)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::route::{Local, Member, QueueRoute, Route, RouteId, Routes};
 use smallvec::SmallVec;
 use std::time::Duration;
 use tidelock_base::limits::COPY_BYTES_MAX;
-use tidelock_base::{AccountId, Mono, NodeId};
+use tidelock_base::{AccountId, NodeId};
 use tidelock_session::{CloseReason, Delivered, Parts, Publish};
 
 /// Bytes waiting at one receiver from which on its publishers are paused.
@@ -417,11 +417,6 @@ impl Core {
                 self.source_entry(account, &source.message());
             }
         }
-    }
-
-    /// Now, for whoever needs the time of this turn.
-    pub(crate) const fn mono(&self) -> Mono {
-        self.now.mono
     }
 }
 

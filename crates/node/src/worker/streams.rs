@@ -11,7 +11,7 @@ use tidelock_record::Disk;
 use tidelock_wal::{Lane, RecoveredGroup};
 
 /// What a node needs to open its store: the lane of each worker, and the groups in it.
-pub type OpenedLane = (Lane, BTreeMap<GroupId, RecoveredGroup>);
+pub(super) type OpenedLane = (Lane, BTreeMap<GroupId, RecoveredGroup>);
 
 impl Core {
     /// Hands a message to a service; answers whether somebody will deal with it.
