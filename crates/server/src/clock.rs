@@ -9,14 +9,14 @@ use tidelock_base::{Mono, Now, Wall};
 
 /// Reads both clocks of the machine; monotonic time counts from the clock's creation.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     start: Instant,
 }
 
 impl Clock {
     /// A clock whose monotonic zero is now.
     #[must_use]
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self {
             start: Instant::now(),
         }
@@ -24,7 +24,7 @@ impl Clock {
 
     /// Both clocks.
     #[must_use]
-    pub fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now {
             mono: self.mono(),
             wall: Self::wall(),
@@ -33,7 +33,7 @@ impl Clock {
 
     /// Time since the start.
     #[must_use]
-    pub fn mono(&self) -> Mono {
+    pub(crate) fn mono(&self) -> Mono {
         // One second of lead, so that a deadline "before the start" can be written down.
         Mono(
             u64::try_from(self.start.elapsed().as_nanos())
@@ -44,7 +44,7 @@ impl Clock {
 
     /// The wall clock; a machine set before 1970 reads as 1970.
     #[must_use]
-    pub fn wall() -> Wall {
+    pub(crate) fn wall() -> Wall {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Wall(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
     }

@@ -21,7 +21,7 @@ const DIRECT_ALIGN: usize = 4096;
 const HANDLES_MAX: usize = 512;
 
 /// A folder of the file system as a [`Disk`].
-pub struct FileDisk {
+pub(crate) struct FileDisk {
     root: PathBuf,
     handles: Mutex<HashMap<(FilePath, Access), Arc<File>>>,
 }
@@ -38,7 +38,7 @@ impl FileDisk {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn open(root: &Path) -> std::io::Result<Self> {
+    pub(crate) fn open(root: &Path) -> std::io::Result<Self> {
         std::fs::create_dir_all(root)?;
         Ok(Self {
             root: root.to_owned(),
@@ -79,7 +79,7 @@ impl FileDisk {
     }
 
     fn write(&self, file: &FilePath, offset: u64, parts: &[Bytes], sync: bool) -> Result<(), Errno> {
-        let direct = offset.is_multiple_of(DIRECT_ALIGN as u64) && parts.iter().all(|part| aligned(part));
+        let direct = offset.is_multiple_of(DIRECT_ALIGN as u64) && parts.iter().all(aligned);
         let handle = if direct {
             self.handle(file, Access::Direct)
         } else {

@@ -46,7 +46,7 @@ fn ports_path(shared: &NodeShared) -> Option<PathBuf> {
     let program = std::env::args().next().unwrap_or_default();
     let program = Path::new(&program)
         .file_name()
-        .map_or("tidelock".into(), |name| name.to_string_lossy());
+        .map_or_else(|| "tidelock".into(), |name| name.to_string_lossy());
     Some(Path::new(folder).join(format!("{program}_{}.ports", shared.identity.pid)))
 }
 

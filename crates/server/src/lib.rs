@@ -266,7 +266,7 @@ fn set_addresses(
     let client = clients.local_addr()?;
     let advertised = options.client_advertise.as_ref();
     let host = advertised.map_or_else(|| options.listen.host.clone(), |a| a.host.clone());
-    let port = advertised.and_then(|a| a.port).unwrap_or(client.port());
+    let port = advertised.and_then(|a| a.port).unwrap_or_else(|| client.port());
     let client_urls = match advertised {
         Some(_) => vec![HostPort::new(host.clone(), port).to_string().into()],
         None => files::hosts_of(client.ip())

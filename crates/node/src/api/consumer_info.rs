@@ -111,7 +111,7 @@ impl Core {
         }
         let delivered = live
             .as_ref()
-            .map_or(Position::default(), |live| live.delivered)
+            .map_or_else(Position::default, |live| live.delivered)
             // A purge moves the state on, and not what was sent.
             .max(state.delivered());
         let last_delivered = live

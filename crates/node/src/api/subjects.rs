@@ -445,6 +445,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one line for each row of the table")]
     fn every_subject_of_the_table_is_known() {
         let table = [
             ("INFO", Endpoint::AccountInfo, "", "", ""),

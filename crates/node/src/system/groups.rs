@@ -108,7 +108,6 @@ impl Core {
             let config = stream.config();
             part.streams.push(StreamPart {
                 account: slot.account,
-                name: slot.name.to_string(),
                 in_memory: config.storage == Storage::Memory,
                 replicated: slot.replicas.len() > 1,
                 leads: slot.leads,

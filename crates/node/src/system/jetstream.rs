@@ -6,6 +6,7 @@ use crate::worker::Core;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tidelock_api::monitor::{
     AccountDetailJs, HealthError, Healthz, HealthzOptions, JetStreamConfig, JetStreamLimits, JetStreamStats,
     JetStreamVarz, Jsz, JszOptions, MetaCluster, StreamDetail,
@@ -18,6 +19,8 @@ use tidelock_conf::{JetStreamOptions, SyncInterval};
 const ACCOUNTS: usize = 1024;
 /// Most consumers of a stream that sets no limit; nats-server shows it as a limit of the server.
 const CONSUMERS_MAX: u64 = 1000;
+/// The default of `sync_interval` on nats-server.
+const SYNC_INTERVAL: Duration = Duration::from_secs(120);
 
 /// What a worker's groups contribute.
 #[derive(Clone, Debug, Default)]
@@ -39,8 +42,6 @@ pub(crate) struct JetStreamPart {
 pub(crate) struct StreamPart {
     /// Its account.
     pub(crate) account: AccountId,
-    /// Its name.
-    pub(crate) name: String,
     /// It is kept in memory.
     pub(crate) in_memory: bool,
     /// It has other replicas.
@@ -167,7 +168,8 @@ impl Core {
             i64::try_from(configured.unwrap_or(found)).unwrap_or(i64::MAX)
         };
         let (sync_interval, sync_always) = match options.sync_interval {
-            SyncInterval::Always => (std::time::Duration::ZERO, true),
+            // The interval that nats-server keeps, and shows, beside this.
+            SyncInterval::Always => (SYNC_INTERVAL, true),
             SyncInterval::Every(interval) => (interval, false),
         };
         JetStreamConfig {
@@ -177,7 +179,8 @@ impl Core {
             sync_interval: sync_interval.into(),
             sync_always,
             domain: options.domain.clone().unwrap_or_default(),
-            compress_ok: true,
+            // Only whoever offers it to peers says so; a default nats-server leaves it out.
+            compress_ok: false,
             unique_tag: options.unique_tag.clone().unwrap_or_default(),
             strict: options.strict,
         }

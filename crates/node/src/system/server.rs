@@ -13,7 +13,7 @@ use tidelock_api::monitor::{
     ClusterVarz, LinkCounts, RouteInfo, RouteStat, Routez, Statsz, Varz, rtt_text, uptime,
 };
 use tidelock_api::{Nanos, Time};
-use tidelock_base::{COMPATIBLE_VERSION, Mono, Now, TIDELOCK_VERSION, Wall};
+use tidelock_base::{AccountId, COMPATIBLE_VERSION, Mono, Now, TIDELOCK_VERSION, Wall};
 use tidelock_conf::Options;
 
 /// What clients of this version look at. All are as nats-server has them by default; none can be changed.
@@ -111,6 +111,7 @@ fn traffic_of(link: &LinkView) -> Traffic {
 
 impl Core {
     /// `varz`
+    #[expect(clippy::too_many_lines, reason = "one line for each member")]
     pub(super) fn varz(&self, part: &Part) -> Reply {
         let shared = &self.shared;
         let (options, totals, now) = (&shared.options, &shared.totals, self.now.wall);
@@ -219,10 +220,12 @@ impl Core {
         let stale = load(&totals.stale_connections);
         let peers = shared.peers.load();
         let traffic = |msgs, bytes| event::Traffic { msgs, bytes };
+        // As on nats-server the server's own subscribers count: those of the system account, and those of streams.
+        let has_streams = |account: AccountId| part.jetstream.streams.iter().any(|stream| stream.account == account);
         let active = shared
             .accounts
             .iter()
-            .filter(|account| load(&account.connections) > 0);
+            .filter(|account| account.system || load(&account.connections) > 0 || has_streams(account.id));
         let links_of = peers
             .peers
             .iter()
@@ -375,7 +378,11 @@ fn cluster_varz(core: &Core, options: &Options) -> ClusterVarz {
             .collect(),
         tls_timeout: 2.0,
         pool_size: u64::from(cluster.pool_size),
-        write_deadline: cluster.write_deadline.into(),
+        // Only shown where it is not the global one.
+        write_deadline: Some(cluster.write_deadline)
+            .filter(|own| *own != options.write_deadline)
+            .unwrap_or_default()
+            .into(),
         ..ClusterVarz::default()
     }
 }
