@@ -29,3 +29,4 @@ mod trace;
 mod world;
 
 pub use run::{Plan, Report, Workload, run};
+pub use trace::here;

@@ -1,8 +1,31 @@
 //! The trace of a run: a hash over everything that happened, and on demand lines to read.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
 use tidelock_base::Mono;
+
+thread_local! {
+    /// Virtual time, and whose turn it is on this thread: node and worker.
+    static HERE: Cell<(Mono, Option<(usize, usize)>)> = const { Cell::new((Mono(0), None)) };
+}
+
+/// The virtual time on this thread, and whose turn it is, for log lines.
+#[must_use]
+pub fn here() -> String {
+    let (now, turn) = HERE.get();
+    let turn = turn.map_or_else(String::new, |(node, worker)| format!("n{node}.{worker} "));
+    format!("{} {turn}", time(now))
+}
+
+/// What happens from now on is a turn of this worker, or none.
+pub(crate) fn turn_of(now: Mono, turn: Option<(usize, usize)>) {
+    HERE.set((now, turn));
+}
+
+fn time(now: Mono) -> String {
+    format!("{:4}.{:06}", now.0 / 1_000_000_000, now.0 / 1_000 % 1_000_000)
+}
 
 /// See the module's text. Two runs of one seed must come to the same hash; the lines are for people.
 pub(crate) struct Trace {
@@ -35,9 +58,9 @@ impl Trace {
     /// Says something to people; costs nothing if nobody reads it.
     pub(crate) fn say(&mut self, text: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
-            let now = self.now.0;
+            let now = self.now;
             // Lines are a help; a reader that has gone away changes nothing about the run.
-            let _ = writeln!(lines, "{:4}.{:06} {}", now / 1_000_000_000, now / 1_000 % 1_000_000, text());
+            let _ = writeln!(lines, "{} {}", time(now), text());
         }
     }
 

@@ -5,7 +5,7 @@ use crate::network::{End, Host, NetEvent, Network, Owner, Read};
 use crate::node::{Effects, Helper, Input, Node};
 use crate::queue::Queue;
 use crate::rng::Rng;
-use crate::trace::Trace;
+use crate::trace::{Trace, turn_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tidelock_base::Mono;
@@ -195,7 +195,9 @@ impl World {
             return;
         }
         self.trace.event(self.now, 5, (node * 64 + worker) as u64, &[]);
+        turn_of(self.now, Some((node, worker)));
         let Effects { wake, disk } = found.turn(worker, self.now, &mut self.net, &mut self.trace);
+        turn_of(self.now, None);
         let next = found.wants_turn(worker, self.now);
         for (worker, helper, at) in disk {
             self.queue.push(at, Event::Disk { node, life, worker, helper });
@@ -308,7 +310,9 @@ impl World {
     pub(crate) fn start(&mut self, node: usize, workers: u16) {
         let now = self.now;
         let Some(found) = self.nodes.get_mut(node).filter(|found| !found.is_running()) else { return };
+        turn_of(now, Some((node, 0)));
         let result = found.start(now, workers);
+        turn_of(now, None);
         let (number, life) = (found.number, found.lives);
         self.trace.event(now, 9, node as u64, &[]);
         self.trace.say(|| format!("n{number} starts (life {life}, {workers} workers): {result:?}"));

@@ -30,7 +30,8 @@ impl Visit for Text {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target().starts_with("tidelock")
+        let ours = metadata.is_event() && metadata.target().starts_with("tidelock");
+        ours && (*metadata.level() <= tracing::Level::INFO || metadata.target().contains("::groups"))
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -44,7 +45,7 @@ impl Subscriber for Lines {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        eprintln!("            {:5} {}", event.metadata().level(), text.0);
+        eprintln!("{}{:5} {}", tidelock_sim::here(), event.metadata().level(), text.0);
     }
 
     fn enter(&self, _: &span::Id) {}
