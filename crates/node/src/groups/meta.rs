@@ -211,7 +211,6 @@ impl Core {
                     .spec
                     .mirror
                     .as_ref()
-                    .filter(|origin| origin.external.is_none())
                     .map(|origin| origin.name.as_str().into()),
             });
         });
