@@ -1,0 +1,187 @@
+//! Requests and events of the system account, over several workers and nodes: see `net` for the network that they are
+//! on.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that is wrong about its own network may panic"
+)]
+
+#[expect(dead_code, reason = "the network can do more than these tests need")]
+mod net;
+
+use net::{Client, Net, route};
+use serde_json::Value;
+use std::time::Duration;
+use tidelock_node::Listener;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn cluster(workers: &[u16]) -> Net {
+    let mut net = Net::new();
+    let routes: Vec<String> = (0..workers.len())
+        .map(|n| format!("\"nats-route://{}\"", route(n)))
+        .collect();
+    for (n, workers) in workers.iter().enumerate() {
+        let config = format!(
+            "server_name: n{n}\nport: 4222\nping_interval: 60\ncluster {{ name: c, listen: \"10.0.0.9:6222\", \
+             routes: [{}] }}\naccounts {{ SYS {{ users: [{{ user: sys, password: s }}] }}, A {{ users: [{{ user: a, \
+             password: a }}] }} }}\nsystem_account: SYS\nauthorization {{ timeout: 60 }}\n",
+            routes.join(", ")
+        );
+        net.add(*workers, &config);
+    }
+    net.run(SECOND * 3);
+    net
+}
+
+fn client(net: &mut Net, node: usize, worker: usize, user: &str, password: &str) -> Client {
+    let client = net.open(node, worker, Listener::Client);
+    let connect = format!(
+        "CONNECT {{\"verbose\":false,\"protocol\":1,\"headers\":true,\"no_responders\":true,\"user\":\"{user}\",\
+         \"pass\":\"{password}\",\"name\":\"on {node}.{worker}\"}}\r\nPING\r\n"
+    );
+    net.tell(client, &connect);
+    let greeting = net.hear(client);
+    assert!(greeting.contains("PONG\r\n"), "{greeting}");
+    client
+}
+
+/// Bodies of the messages that a client has received, in their order.
+fn bodies(net: &mut Net, client: Client) -> Vec<Value> {
+    let heard = net.hear(client);
+    heard
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn request(net: &mut Net, client: Client, subject: &str, body: &str) -> Vec<Value> {
+    net.tell(
+        client,
+        &format!(
+            "SUB inbox 77\r\nPUB {subject} inbox {}\r\n{body}\r\nUNSUB 77 9\r\n",
+            body.len()
+        ),
+    );
+    let answers = bodies(net, client);
+    net.tell(client, "UNSUB 77\r\n");
+    net.hear(client);
+    answers
+}
+
+fn names(connz: &Value) -> Vec<&str> {
+    let connections = connz["data"]["connections"].as_array().unwrap();
+    connections
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn every_node_answers_for_all_its_workers() {
+    let mut net = cluster(&[2, 3]);
+    let system = client(&mut net, 0, 1, "sys", "s");
+    for (node, worker) in [(0, 0), (0, 1), (1, 0), (1, 2)] {
+        client(&mut net, node, worker, "a", "a");
+    }
+    let mut answers = request(&mut net, system, "$SYS.REQ.SERVER.PING.CONNZ", r#"{"acc":"A"}"#);
+    answers.sort_by_key(|answer| answer["server"]["name"].to_string());
+    assert_eq!(answers.len(), 2);
+    assert_eq!(names(&answers[0]), ["on 0.0", "on 0.1"]);
+    assert_eq!(names(&answers[1]), ["on 1.0", "on 1.2"]);
+    assert_eq!(answers[1]["data"]["total"], 2);
+    let one = request(&mut net, system, "$SYS.REQ.SERVER.NSERVER1.VARZ", "");
+    assert_eq!(one.len(), 1);
+    assert_eq!(one[0]["data"]["server_name"], "n1");
+    assert_eq!(one[0]["data"]["connections"], 2);
+    assert_eq!(one[0]["data"]["remotes"], 1);
+    let filtered = request(
+        &mut net,
+        system,
+        "$SYS.REQ.SERVER.PING",
+        r#"{"server_name":"n1"}"#,
+    );
+    assert_eq!(filtered.len(), 1);
+    assert_eq!(filtered[0]["statsz"]["active_servers"], 2);
+}
+
+#[test]
+fn accounts_ask_about_themselves_and_clients_about_their_own_user() {
+    let mut net = cluster(&[1, 2]);
+    let asking = client(&mut net, 0, 0, "a", "a");
+    client(&mut net, 1, 1, "a", "a");
+    client(&mut net, 1, 0, "sys", "s");
+    let answers = request(&mut net, asking, "$SYS.REQ.SERVER.PING.CONNZ", r#"{"acc":"SYS"}"#);
+    let mut all: Vec<&str> = answers.iter().flat_map(names).collect();
+    all.sort_unstable();
+    assert_eq!(
+        all,
+        ["on 0.0", "on 1.1"],
+        "of the own account, whatever was asked for"
+    );
+    let user = request(&mut net, asking, "$SYS.REQ.USER.INFO", "");
+    assert_eq!(user.len(), 1, "the server that knows the client answers alone");
+    assert_eq!(user[0]["data"]["user"], "a");
+    assert!(request(&mut net, asking, "$SYS.REQ.SERVER.PING.VARZ", "").is_empty());
+}
+
+#[test]
+fn a_client_of_another_worker_is_kicked() {
+    let mut net = cluster(&[2]);
+    let system = client(&mut net, 0, 0, "sys", "s");
+    let victim = client(&mut net, 0, 1, "a", "a");
+    let connz = request(&mut net, system, "$SYS.REQ.ACCOUNT.A.CONNZ", "");
+    let cid = connz[0]["data"]["connections"][0]["cid"].as_u64().unwrap();
+    let done = request(
+        &mut net,
+        system,
+        "$SYS.REQ.SERVER.NSERVER0.KICK",
+        &format!("{{\"cid\":{cid}}}"),
+    );
+    assert_eq!(done.len(), 1);
+    assert!(done[0].get("error").is_none());
+    assert!(net.is_closed(victim));
+    let again = request(
+        &mut net,
+        system,
+        "$SYS.REQ.SERVER.NSERVER0.KICK",
+        &format!("{{\"cid\":{cid}}}"),
+    );
+    assert_eq!(again[0]["error"]["description"], "no such client or leafnode id");
+    let closed = request(&mut net, system, "$SYS.REQ.SERVER.PING.CONNZ", r#"{"state":1}"#);
+    assert_eq!(closed[0]["data"]["connections"][0]["reason"], "Kicked");
+}
+
+#[test]
+fn events_of_one_node_are_heard_on_another() {
+    let mut net = cluster(&[1, 2]);
+    let system = client(&mut net, 0, 0, "sys", "s");
+    net.tell(system, "SUB $SYS.ACCOUNT.A.> 1\r\nSUB $SYS.SERVER.*.STATSZ 2\r\n");
+    net.hear(system);
+    client(&mut net, 1, 1, "a", "a");
+    let events = bodies(&mut net, system);
+    let kinds: Vec<&str> = events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "io.nats.server.advisory.v1.client_connect",
+            "io.nats.server.advisory.v1.account_connections"
+        ]
+    );
+    assert_eq!(events[0]["server"]["name"], "n1");
+    assert_eq!(events[1]["conns"], 1);
+    net.run(SECOND * 11);
+    let stats = bodies(&mut net, system);
+    let mut from: Vec<&str> = stats
+        .iter()
+        .map(|one| one["server"]["name"].as_str().unwrap())
+        .collect();
+    from.sort_unstable();
+    from.dedup();
+    assert_eq!(from, ["n0", "n1"]);
+}
