@@ -9,6 +9,7 @@ use crate::deliver_batch::Message;
 use crate::interest::{Change, ConnKey, Service, Target};
 use crate::shared::{Account, NodeShared};
 use crate::worker::{Core, QueryId, Worker};
+use std::sync::Arc;
 use tidelock_api::event::{
     Permissions, ResponsePermission, SubjectPermission, UserInfo, system_error, system_reply,
 };
@@ -237,54 +238,45 @@ impl Worker {
     }
 
     fn answer_request(&mut self, asked: Asked) {
-        let shared = std::sync::Arc::clone(&self.core.shared);
+        let shared = Arc::clone(&self.core.shared);
         let Some(account) = shared.account(asked.account) else {
             return;
         };
-        let question = std::str::from_utf8(&asked.subject)
-            .ok()
-            .map(|subject| question(&shared, account, subject, &asked.body));
-        let now = self.core.now.wall;
-        let outcome = match question {
-            None | Some(Ok(Question::NotMine)) => return,
-            Some(Err(error)) => Err(system_error(
-                &shared.server_info(now),
-                400,
-                &go_name(&error.to_string()),
-            )),
-            Some(Ok(Question::UserInfo)) => {
-                let Some(identity) = asked
-                    .conn
-                    .and_then(|conn| self.core.client(conn)?.identity.clone())
-                else {
-                    return;
-                };
-                Err(system_reply(&shared.server_info(now), &user_info(&identity)))
-            }
-            Some(Ok(Question::Topic(topic))) => match filter(&asked.body) {
-                Ok(filter) if topic == Topic::Idz || filter.matches(&shared.server_info(now)) => Ok(topic),
-                Ok(_) => return,
-                Err(error) => Err(system_error(
-                    &shared.server_info(now),
-                    400,
-                    &go_name(&error.to_string()),
-                )),
-            },
-            Some(Ok(Question::Reload)) => {
-                let text = "reload is not supported by this version of Tidelock yet";
-                Err(system_error(&shared.server_info(now), 500, text))
-            }
+        let Ok(subject) = std::str::from_utf8(&asked.subject) else {
+            return;
         };
-        match outcome {
-            Ok(topic) => self.ask(
-                topic,
-                Asker::Request {
-                    account: asked.account,
-                    reply: asked.reply,
-                },
-            ),
-            Err(answer) => self.core.respond(asked.account, &asked.reply, &answer),
-        }
+        let server = shared.server_info(self.core.now.wall);
+        let meant = match filter(&asked.body) {
+            Ok(filter) => filter.matches(&server),
+            // Which options are wrong is said below, by those who read them all.
+            Err(_) => true,
+        };
+        let refused = |error: &DecodeError| system_error(&server, 400, &go_name(&error.to_string(), subject));
+        let answer = match question(&shared, account, subject, &asked.body) {
+            Ok(Question::NotMine) => return,
+            Ok(Question::UserInfo) => {
+                let identity = asked
+                    .conn
+                    .and_then(|conn| self.core.client(conn)?.identity.clone());
+                let Some(identity) = identity else { return };
+                system_reply(&server, &user_info(&identity))
+            }
+            Ok(Question::Topic(topic)) if topic != Topic::Idz && !meant => return,
+            Ok(Question::Topic(topic)) => match filter(&asked.body) {
+                Ok(_) => {
+                    let (account, reply) = (asked.account, asked.reply);
+                    self.ask(topic, Asker::Request { account, reply });
+                    return;
+                }
+                Err(error) => refused(&error),
+            },
+            Ok(Question::Reload) => {
+                let text = "reload is not supported by this version of Tidelock yet";
+                system_error(&server, 500, text)
+            }
+            Err(error) => refused(&error),
+        };
+        self.core.respond(asked.account, &asked.reply, &answer);
     }
 }
 
@@ -392,10 +384,19 @@ fn filter(body: &[u8]) -> Result<EventFilter, DecodeError> {
     options(body)
 }
 
-/// The options of requests have names of their own in error texts.
-fn go_name(text: &str) -> String {
-    text.replacen("Options", "EventOptions", 1)
-        .replacen("EventEvent", "Event", 1)
+/// The options of requests have other names in error texts than those of endpoints: by what was asked.
+fn go_name(text: &str, subject: &str) -> String {
+    let what = match subject.split('.').nth(4) {
+        Some(what) => what.to_ascii_lowercase(),
+        None => "statsz".to_owned(),
+    };
+    let Some((before, after)) = text.split_once("Options") else {
+        return text.to_owned();
+    };
+    let start = before.rfind([' ', '.']).map_or(0, |at| at + 1);
+    let (first, rest) = what.split_at_checked(1).unwrap_or(("", ""));
+    let before = before.get(..start).unwrap_or_default();
+    format!("{before}{}{rest}EventOptions{after}", first.to_ascii_uppercase())
 }
 
 fn user_info(identity: &Identity) -> UserInfo {
@@ -431,18 +432,24 @@ mod tests {
 
     #[test]
     fn error_texts_name_the_options_of_requests() {
+        const CONNZ: &str = "$SYS.REQ.SERVER.PING.CONNZ";
         let error = options::<ConnzOptions>(br#"{"limit":"x"}"#).expect_err("a string is no number");
         assert_eq!(
-            go_name(&error.to_string()),
+            go_name(&error.to_string(), CONNZ),
             "json: cannot unmarshal string into Go struct field ConnzEventOptions.limit of type int"
         );
         let error = filter(br#"{"tags":1}"#).expect_err("a number is no list");
-        assert!(
-            go_name(&error.to_string()).contains("EventFilterOptions"),
-            "{error}"
+        assert_eq!(
+            go_name(&error.to_string(), "$SYS.REQ.SERVER.PING"),
+            "json: cannot unmarshal number into Go struct field StatszEventOptions.tags of type []string"
+        );
+        let error = options::<ConnzOptions>(br#""x""#).expect_err("a string is no object");
+        assert_eq!(
+            go_name(&error.to_string(), CONNZ),
+            "json: cannot unmarshal string into Go value of type server.ConnzEventOptions"
         );
         let error = options::<ConnzOptions>(b"{").expect_err("an open object");
-        assert_eq!(go_name(&error.to_string()), "unexpected end of JSON input");
+        assert_eq!(go_name(&error.to_string(), CONNZ), "unexpected end of JSON input");
     }
 
     #[test]
