@@ -67,7 +67,8 @@ impl Core {
                 *mark = Mark {
                     index: commit,
                     set: now,
-                    current: slot.leader.is_some(),
+                    // One that has not heard yet that it is a member knows nothing of what it lacks.
+                    current: slot.leader.is_some() && slot.raft.members().0.contains(slot.me),
                 };
             } else if now.since(mark.set) > BEHIND_MAX {
                 mark.current = false;
