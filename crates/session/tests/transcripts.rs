@@ -767,6 +767,23 @@ fn a_silent_client_is_pinged_and_then_cut() {
 }
 
 #[test]
+fn a_client_library_is_pinged_right_after_its_first_pong() {
+    // The round trip is known early; who names no language gets the first PING when it is due.
+    check(
+        r#"CONNECT {"verbose":false,"lang":"go"}
+           PING
+           PONG
+           PING
+           !wait 3000"#,
+        &expect![[r#"
+            < PONG
+            < PING
+            < PONG
+        "#]],
+    );
+}
+
+#[test]
 fn a_blocked_socket_is_cut() {
     check(
         "PING

@@ -61,6 +61,22 @@ impl Timers {
         self.ping = now + delay + (delay / 5).mul_f64(share);
     }
 
+    /// The client has its first PONG and can take a PING at any time. The first one follows at once, so that whoever
+    /// looks at connections finds the round trip of short ones too.
+    pub(super) fn greeted(&mut self, now: Mono, out: &mut Outbound, pool: &mut ChunkPool) {
+        if self.rtt.is_none() && self.ping_sent.is_none() {
+            self.send_ping(now, out, pool);
+            self.ping = now + self.ping_interval;
+        }
+    }
+
+    fn send_ping(&mut self, now: Mono, out: &mut Outbound, pool: &mut ChunkPool) {
+        self.pings_out += 1;
+        self.ping_sent = Some(now);
+        self.rtt_measured = now;
+        out.ping(pool);
+    }
+
     pub(super) const fn pong(&mut self, now: Mono) {
         self.pings_out = 0;
         if let Some(sent) = self.ping_sent.take() {
@@ -114,10 +130,7 @@ impl Inbound {
                 out.err(format_args!("Stale Connection"), pool);
                 return Some(CloseReason::StaleConnection);
             }
-            timers.pings_out += 1;
-            timers.ping_sent = Some(now);
-            timers.rtt_measured = now;
-            out.ping(pool);
+            timers.send_ping(now, out, pool);
         }
         timers.ping = now + timers.ping_interval;
         None
