@@ -116,7 +116,10 @@ impl Core {
                 Storage::File => usage.storage = usage.storage.saturating_add(bytes),
             }
             if slot.leads {
-                usage.consumers += stream.consumers().count() as u64;
+                // In a cluster the consumers that servers made for mirrors and sources do not count, as on nats-server.
+                let counts = |direct: bool| !direct || !self.is_clustered();
+                let consumers = stream.consumers().filter(|one| counts(one.config().direct));
+                usage.consumers += consumers.count() as u64;
             }
             usage
         })
