@@ -50,6 +50,10 @@ class Differences(unittest.TestCase):
         self.assertEqual(differences(real, ours, "nats stream edit s"), [])
         self.assertEqual(len(differences(real, ours, "nats stream info s")), 1)
 
+    def test_a_declared_difference_can_be_of_one_kind_only(self) -> None:
+        self.assertEqual(differences({"ack_floor": {"stream_seq": 0}}, {"ack_floor": {"stream_seq": 16}}, "nats consumer info s c"), [])
+        self.assertEqual(len(differences({"ack_floor": {"stream_seq": 3}}, {"ack_floor": {"stream_seq": 16}}, "nats consumer info s c")), 1)
+
     def test_what_is_ours_alone(self) -> None:
         self.same({"version": "2.15.1"}, {"version": "2.15.1", "tidelock": "0.1.0"})
 
