@@ -208,7 +208,10 @@ mod tests {
 
     #[test]
     fn deliveries_say_more() {
-        for subject in [&b"$JS.ACK.S.C.1.7.3.17.5"[..], b"$JS.ACK._.abcdefgh.S.C.1.7.3.17.5.x"] {
+        for subject in [
+            &b"$JS.ACK.S.C.1.7.3.17.5"[..],
+            b"$JS.ACK._.abcdefgh.S.C.1.7.3.17.5.x",
+        ] {
             let read = DeliverySubject::parse(subject).unwrap();
             assert_eq!((read.ack.seq, read.deliver_seq), (StreamSeq(7), 3));
             assert_eq!((read.stored, read.pending), (Wall(17), 5));

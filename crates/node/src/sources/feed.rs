@@ -190,7 +190,12 @@ impl Feed {
     ///
     /// # Errors
     /// [`Gap`], and nothing is taken.
-    pub(super) fn arrived(&mut self, now: Mono, arrival: &Arrival<'_>, record: &mut BytesMut) -> Result<(), Gap> {
+    pub(super) fn arrived(
+        &mut self,
+        now: Mono,
+        arrival: &Arrival<'_>,
+        record: &mut BytesMut,
+    ) -> Result<(), Gap> {
         self.heard = Some(now);
         self.fails = 0;
         if self.stage == Stage::Running {
@@ -208,7 +213,10 @@ impl Feed {
         arrival: &Arrival<'_>,
         record: &mut BytesMut,
     ) -> Result<(), Gap> {
-        if self.last_delivery.is_some_and(|last| delivery.deliver_seq != last + 1) {
+        if self
+            .last_delivery
+            .is_some_and(|last| delivery.deliver_seq != last + 1)
+        {
             return Err(Gap);
         }
         self.last_delivery = Some(delivery.deliver_seq);
@@ -224,7 +232,9 @@ impl Feed {
             false => source_header(arrival.header, &self.origin, seq, arrival.subject, &self.identity),
         };
         let prev = self.taken;
-        let batch = self.batch.get_or_insert_with(|| SourceBatchBuilder::new(&self.key, &self.identity, prev));
+        let batch = self
+            .batch
+            .get_or_insert_with(|| SourceBatchBuilder::new(&self.key, &self.identity, prev));
         record.clear();
         match tidelock_record::encode_into(record, arrival.subject, &header, arrival.payload) {
             Ok(_) => batch.message(seq, delivery.stored, record),
@@ -239,14 +249,16 @@ impl Feed {
 
     fn status(&mut self, arrival: &Arrival<'_>) -> Result<(), Gap> {
         let find = |name: &[u8]| tidelock_wire::header::find(arrival.header, name);
-        let last: Option<u64> =
-            find(b"Nats-Last-Consumer").and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());
+        let last: Option<u64> = find(b"Nats-Last-Consumer")
+            .and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());
         if let (Some(last), Some(own)) = (last, self.last_delivery)
             && own != last
         {
             return Err(Gap);
         }
-        let asks = Some(arrival.reply).filter(|reply| !reply.is_empty()).or_else(|| find(b"Nats-Consumer-Stalled"));
+        let asks = Some(arrival.reply)
+            .filter(|reply| !reply.is_empty())
+            .or_else(|| find(b"Nats-Consumer-Stalled"));
         if let Some(reply) = asks {
             self.asked = Some(Asked {
                 reply: Bytes::copy_from_slice(reply),
@@ -259,7 +271,9 @@ impl Feed {
 
     /// Whether the batch should leave for the log at once.
     pub(super) fn is_full(&self) -> bool {
-        self.batch.as_ref().is_some_and(|batch| batch.len() >= BATCH_BYTES_MAX)
+        self.batch
+            .as_ref()
+            .is_some_and(|batch| batch.len() >= BATCH_BYTES_MAX)
     }
 
     /// Takes the batch out, for the log.
@@ -279,11 +293,21 @@ impl Feed {
     pub(super) fn answer(&mut self) -> Option<Answer> {
         if let Some(asked) = self.asked.take_if(|asked| asked.after <= self.done) {
             self.owes = false;
-            let Asked { reply, deliver_seq, .. } = asked;
-            return Some(Answer { reply: Some(reply), deliver_seq, seq: self.done });
+            let Asked {
+                reply, deliver_seq, ..
+            } = asked;
+            return Some(Answer {
+                reply: Some(reply),
+                deliver_seq,
+                seq: self.done,
+            });
         }
         let owes = std::mem::take(&mut self.owes) && self.acknowledges && self.done > StreamSeq(0);
-        owes.then(|| Answer { reply: None, deliver_seq: self.last_delivery.unwrap_or(0), seq: self.done })
+        owes.then(|| Answer {
+            reply: None,
+            deliver_seq: self.last_delivery.unwrap_or(0),
+            seq: self.done,
+        })
     }
 }
 
@@ -292,7 +316,12 @@ mod tests {
     use super::*;
 
     fn feed(acknowledges: bool, position: u64) -> Feed {
-        let origin = Origin { name: "ORD".to_owned(), start_seq: None, start_time: None, filter: None };
+        let origin = Origin {
+            name: "ORD".to_owned(),
+            start_seq: None,
+            start_time: None,
+            filter: None,
+        };
         let mut feed = Feed::new(origin, false, Mono(0));
         feed.begin(Mono(0), Bytes::from_static(b"$JS.S.x"));
         feed.create(Mono(0), b"ident".to_vec(), StreamSeq(position), acknowledges);
@@ -302,19 +331,31 @@ mod tests {
 
     fn message(feed: &mut Feed, seq: u64, delivery: u64) -> Result<(), Gap> {
         let reply = format!("$JS.ACK.ORD.C.1.{seq}.{delivery}.17.0");
-        let arrival = Arrival { subject: b"ord.1", reply: reply.as_bytes(), header: b"", payload: b"p" };
+        let arrival = Arrival {
+            subject: b"ord.1",
+            reply: reply.as_bytes(),
+            header: b"",
+            payload: b"p",
+        };
         feed.arrived(Mono(1), &arrival, &mut BytesMut::new())
     }
 
     fn status(feed: &mut Feed, header: &str, reply: &str) -> Result<(), Gap> {
         let header = format!("NATS/1.0 100 Idle Heartbeat\r\n{header}\r\n");
-        let arrival =
-            Arrival { subject: b"$JS.S.x", reply: reply.as_bytes(), header: header.as_bytes(), payload: b"" };
+        let arrival = Arrival {
+            subject: b"$JS.S.x",
+            reply: reply.as_bytes(),
+            header: header.as_bytes(),
+            payload: b"",
+        };
         feed.arrived(Mono(1), &arrival, &mut BytesMut::new())
     }
 
     fn logged(position: u64) -> SourceOutcome {
-        SourceOutcome { position: StreamSeq(position), ..SourceOutcome::default() }
+        SourceOutcome {
+            position: StreamSeq(position),
+            ..SourceOutcome::default()
+        }
     }
 
     #[test]
@@ -323,17 +364,31 @@ mod tests {
         assert_eq!(message(&mut feed, 4, 1), Ok(()));
         assert_eq!(message(&mut feed, 9, 2), Ok(()));
         assert_eq!(message(&mut feed, 11, 4), Err(Gap));
-        assert_eq!(status(&mut feed, "Nats-Last-Consumer: 2\r\nNats-Last-Stream: 9\r\n", ""), Ok(()));
-        assert_eq!(status(&mut feed, "Nats-Last-Consumer: 3\r\nNats-Last-Stream: 10\r\n", ""), Err(Gap));
+        assert_eq!(
+            status(&mut feed, "Nats-Last-Consumer: 2\r\nNats-Last-Stream: 9\r\n", ""),
+            Ok(())
+        );
+        assert_eq!(
+            status(&mut feed, "Nats-Last-Consumer: 3\r\nNats-Last-Stream: 10\r\n", ""),
+            Err(Gap)
+        );
         assert_eq!(feed.taken, StreamSeq(9));
     }
 
     #[test]
     fn what_the_log_has_is_not_taken_again_but_acknowledged_again() {
         let mut feed = feed(true, 5);
-        assert_eq!(message(&mut feed, 4, 70), Ok(()), "the first delivery may have any number");
+        assert_eq!(
+            message(&mut feed, 4, 70),
+            Ok(()),
+            "the first delivery may have any number"
+        );
         assert!(feed.take_batch().is_none());
-        let expected = Answer { reply: None, deliver_seq: 70, seq: StreamSeq(5) };
+        let expected = Answer {
+            reply: None,
+            deliver_seq: 70,
+            seq: StreamSeq(5),
+        };
         assert_eq!(feed.answer(), Some(expected));
         assert_eq!(feed.answer(), None);
     }
@@ -350,8 +405,19 @@ mod tests {
         assert_eq!(feed.answer(), None);
         assert!(feed.logged(&logged(2)));
         let reply = Some(Bytes::from_static(b"$JS.FC.ORD.C.0001"));
-        assert_eq!(feed.answer(), Some(Answer { reply, deliver_seq: 2, seq: StreamSeq(2) }));
-        assert_eq!(feed.answer(), None, "without a policy that acknowledges nothing is sent unasked");
+        assert_eq!(
+            feed.answer(),
+            Some(Answer {
+                reply,
+                deliver_seq: 2,
+                seq: StreamSeq(2)
+            })
+        );
+        assert_eq!(
+            feed.answer(),
+            None,
+            "without a policy that acknowledges nothing is sent unasked"
+        );
     }
 
     #[test]

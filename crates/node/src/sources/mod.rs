@@ -72,7 +72,9 @@ struct Feeds {
 
 impl Feeds {
     fn find(&mut self, inbox: &[u8]) -> Option<&mut Feed> {
-        self.list.iter_mut().find(|feed| !feed.inbox.is_empty() && feed.inbox == inbox)
+        self.list
+            .iter_mut()
+            .find(|feed| !feed.inbox.is_empty() && feed.inbox == inbox)
     }
 }
 
@@ -85,19 +87,36 @@ impl Core {
 
     /// This node leads a group no more.
     pub(crate) fn sources_follow(&mut self, group: GroupId) {
-        let Some(feeds) = self.sources.groups.remove(&group) else { return };
-        let account = self.slot(group).map(|slot| slot.account);
+        let Some(feeds) = self.sources.groups.remove(&group) else {
+            return;
+        };
+        let Some(account) = self.slot(group).map(|slot| slot.account) else {
+            return;
+        };
+        let is_there = self.shared.directory.load().by_group(group).is_some();
         for feed in feeds.list {
-            if let Some(account) = account {
-                self.close_inbox(account, &feed.inbox);
+            self.close_inbox(account, &feed.inbox);
+            if !is_there {
+                self.take_leave(account, &feed);
             }
+        }
+    }
+
+    /// A source is no more: a consumer of the origin that would stay, and keep the origin's messages for it, is
+    /// deleted. Best effort: an origin that is not reached keeps it.
+    fn take_leave(&mut self, account: AccountId, feed: &Feed) {
+        if feed.acknowledges && !feed.consumer.is_empty() {
+            let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.origin.name, feed.consumer);
+            self.ask_origin(account, subject.as_bytes(), b"", b"");
         }
     }
 
     /// Makes the list of sources that of the stream's configuration; those that stay go on.
     fn follow_config(&mut self, group: GroupId) {
         let now = self.now.mono;
-        let Some(slot) = self.slot(group).filter(|slot| slot.leads) else { return };
+        let Some(slot) = self.slot(group).filter(|slot| slot.leads) else {
+            return;
+        };
         let account = slot.account;
         let Some(stream) = self.stream(group) else { return };
         let rev = stream.rev();
@@ -106,12 +125,20 @@ impl Core {
         if known == Some(rev) || (known.is_none() && config.mirror.is_none() && config.sources.is_empty()) {
             return;
         }
-        let mut before = self.sources.groups.remove(&group).map(|feeds| feeds.list).unwrap_or_default();
+        let mut before = self
+            .sources
+            .groups
+            .remove(&group)
+            .map(|feeds| feeds.list)
+            .unwrap_or_default();
         let mirror = config.mirror.iter().map(|origin| (origin, true));
         let wanted = mirror.chain(config.sources.iter().map(|origin| (origin, false)));
         let mut list = Vec::new();
         for (origin, is_mirror) in wanted {
-            match before.iter().position(|feed| feed.origin == *origin && feed.is_mirror == is_mirror) {
+            match before
+                .iter()
+                .position(|feed| feed.origin == *origin && feed.is_mirror == is_mirror)
+            {
                 Some(at) => list.push(before.swap_remove(at)),
                 None => {
                     let pause = Duration::from_millis(u64::from(self.random.below(FIRST_WITHIN_MS)));
@@ -121,6 +148,7 @@ impl Core {
         }
         for gone in before {
             self.close_inbox(account, &gone.inbox);
+            self.take_leave(account, &gone);
         }
         if !list.is_empty() {
             self.sources.groups.insert(group, Feeds { rev, list });
@@ -154,8 +182,12 @@ impl Core {
     /// Does what is due.
     pub(crate) fn sources_tick(&mut self, group: GroupId) {
         let now = self.now.mono;
-        let Some(account) = self.slot(group).map(|slot| slot.account) else { return };
-        let Some(feeds) = self.sources.groups.get_mut(&group) else { return };
+        let Some(account) = self.slot(group).map(|slot| slot.account) else {
+            return;
+        };
+        let Some(feeds) = self.sources.groups.get_mut(&group) else {
+            return;
+        };
         let mut over = Vec::new();
         let mut due = Vec::new();
         for (feed, at) in feeds.list.iter_mut().zip(0_usize..) {
@@ -181,7 +213,11 @@ impl Core {
     fn begin(&mut self, group: GroupId, account: AccountId, at: usize) {
         let now = self.now.mono;
         let inbox = self.open_inbox(group, account);
-        let feed = self.sources.groups.get_mut(&group).and_then(|feeds| feeds.list.get_mut(at));
+        let feed = self
+            .sources
+            .groups
+            .get_mut(&group)
+            .and_then(|feeds| feeds.list.get_mut(at));
         let Some(feed) = feed else { return };
         feed.begin(now, inbox.clone());
         let subject = format!("$JS.API.STREAM.INFO.{}", feed.origin.name);
@@ -189,12 +225,28 @@ impl Core {
     }
 
     fn ask_origin(&mut self, account: AccountId, subject: &[u8], reply: &[u8], payload: &[u8]) {
-        self.publish_made(account, &Message { subject, target: subject, reply, header: b"", payload, shared: None });
+        self.publish_made(
+            account,
+            &Message {
+                subject,
+                target: subject,
+                reply,
+                header: b"",
+                payload,
+                shared: None,
+            },
+        );
     }
 
     /// When [`Core::sources_tick`] must run at the latest.
     pub(crate) fn sources_deadline(&self, group: GroupId) -> Option<Mono> {
-        self.sources.groups.get(&group)?.list.iter().map(|feed| feed.until).min()
+        self.sources
+            .groups
+            .get(&group)?
+            .list
+            .iter()
+            .map(|feed| feed.until)
+            .min()
     }
 
     /// Something has come to an inbox of sources; answers whether it is known.
@@ -222,14 +274,29 @@ impl Core {
     fn pass_to_owner(&mut self, account: AccountId, inbox: &[u8], message: &Message<'_>) -> bool {
         let number = inbox.len().checked_sub(4).and_then(|at| inbox.get(at..));
         let number = number.and_then(|text| u16::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok());
-        let Some(owner) = number.map(WorkerId).filter(|id| *id != self.id && id.0 < self.shared.workers) else {
+        let Some(owner) = number
+            .map(WorkerId)
+            .filter(|id| *id != self.id && id.0 < self.shared.workers)
+        else {
             return false;
         };
         let [subject, target, reply, header] =
             [message.subject, message.target, message.reply, message.header].map(Bytes::copy_from_slice);
-        let payload = message.shared.cloned().unwrap_or_else(|| Bytes::copy_from_slice(message.payload));
-        let sourced = Sourced { account, subject, target, reply, header, payload };
-        self.out.cells.push_back((owner, Cell::Sourced(Box::new(sourced))));
+        let payload = message
+            .shared
+            .cloned()
+            .unwrap_or_else(|| Bytes::copy_from_slice(message.payload));
+        let sourced = Sourced {
+            account,
+            subject,
+            target,
+            reply,
+            header,
+            payload,
+        };
+        self.out
+            .cells
+            .push_back((owner, Cell::Sourced(Box::new(sourced))));
         true
     }
 
@@ -253,9 +320,20 @@ impl Core {
         let now = self.now.mono;
         let answer = origin::read_info(payload);
         let consumer = self.random_consumer();
-        let Some(slot) = self.groups.slots.get(&group).filter(|slot| slot.leads) else { return };
-        let Machine::Stream(stream) = &slot.machine else { return };
-        let Some(feed) = self.sources.groups.get_mut(&group).and_then(|feeds| feeds.find(inbox)) else { return };
+        let Some(slot) = self.groups.slots.get(&group).filter(|slot| slot.leads) else {
+            return;
+        };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
+        let Some(feed) = self
+            .sources
+            .groups
+            .get_mut(&group)
+            .and_then(|feeds| feeds.find(inbox))
+        else {
+            return;
+        };
         if feed.stage != Stage::Asking {
             return;
         }
@@ -280,7 +358,14 @@ impl Core {
     /// The consumer is there; it may have begun to deliver.
     fn origin_ready(&mut self, group: GroupId, account: AccountId, inbox: &[u8], payload: &[u8]) {
         let now = self.now.mono;
-        let Some(feed) = self.sources.groups.get_mut(&group).and_then(|feeds| feeds.find(inbox)) else { return };
+        let Some(feed) = self
+            .sources
+            .groups
+            .get_mut(&group)
+            .and_then(|feeds| feeds.find(inbox))
+        else {
+            return;
+        };
         if feed.stage != Stage::Creating {
             return;
         }
@@ -296,7 +381,14 @@ impl Core {
     fn origin_sent(&mut self, group: GroupId, account: AccountId, inbox: &[u8], arrival: &Arrival<'_>) {
         let now = self.now.mono;
         let mut record = std::mem::take(&mut self.sources.record);
-        let Some(feed) = self.sources.groups.get_mut(&group).and_then(|feeds| feeds.find(inbox)) else { return };
+        let Some(feed) = self
+            .sources
+            .groups
+            .get_mut(&group)
+            .and_then(|feeds| feeds.find(inbox))
+        else {
+            return;
+        };
         let arrived = match feed.stage {
             Stage::Creating | Stage::Running => feed.arrived(now, arrival, &mut record),
             Stage::Waiting | Stage::Asking => Ok(()),
@@ -314,7 +406,14 @@ impl Core {
     /// An attempt has failed; the next one comes after a pause.
     fn attempt_failed(&mut self, group: GroupId, account: AccountId, inbox: &[u8], error: Option<ErrorBody>) {
         let now = self.now.mono;
-        let Some(feed) = self.sources.groups.get_mut(&group).and_then(|feeds| feeds.find(inbox)) else { return };
+        let Some(feed) = self
+            .sources
+            .groups
+            .get_mut(&group)
+            .and_then(|feeds| feeds.find(inbox))
+        else {
+            return;
+        };
         let inbox = feed.inbox.clone();
         feed.fail(now, error);
         self.close_inbox(account, &inbox);
@@ -324,7 +423,14 @@ impl Core {
     /// An attempt is given up, and the next one comes soon.
     fn attempt_over(&mut self, group: GroupId, account: AccountId, inbox: &[u8]) {
         let now = self.now.mono;
-        let Some(feed) = self.sources.groups.get_mut(&group).and_then(|feeds| feeds.find(inbox)) else { return };
+        let Some(feed) = self
+            .sources
+            .groups
+            .get_mut(&group)
+            .and_then(|feeds| feeds.find(inbox))
+        else {
+            return;
+        };
         let inbox = feed.inbox.clone();
         feed.restart(now);
         self.close_inbox(account, &inbox);
@@ -342,7 +448,9 @@ impl Core {
 
     /// Adds what has come to the log.
     fn log_batches(&mut self, group: GroupId) {
-        let Some(feeds) = self.sources.groups.get_mut(&group) else { return };
+        let Some(feeds) = self.sources.groups.get_mut(&group) else {
+            return;
+        };
         let mut batches = Vec::new();
         for feed in &mut feeds.list {
             batches.extend(feed.take_batch().map(|batch| (feed.inbox.clone(), batch)));
@@ -355,8 +463,12 @@ impl Core {
 
     /// Tells origins what is in the log.
     fn answer_origins(&mut self, group: GroupId) {
-        let Some(account) = self.slot(group).map(|slot| slot.account) else { return };
-        let Some(feeds) = self.sources.groups.get_mut(&group) else { return };
+        let Some(account) = self.slot(group).map(|slot| slot.account) else {
+            return;
+        };
+        let Some(feeds) = self.sources.groups.get_mut(&group) else {
+            return;
+        };
         let mut answers: Vec<(Vec<u8>, Answer)> = Vec::new();
         for feed in &mut feeds.list {
             if let Some(answer) = feed.answer() {
@@ -378,8 +490,17 @@ impl Core {
     pub(crate) fn source_done(&mut self, waiter: SourceWaiter, done: Done<'_>) {
         let SourceWaiter { group, inbox } = waiter;
         let now = self.now.mono;
-        let Some(account) = self.slot(group).map(|slot| slot.account) else { return };
-        let Some(feed) = self.sources.groups.get_mut(&group).and_then(|feeds| feeds.find(&inbox)) else { return };
+        let Some(account) = self.slot(group).map(|slot| slot.account) else {
+            return;
+        };
+        let Some(feed) = self
+            .sources
+            .groups
+            .get_mut(&group)
+            .and_then(|feeds| feeds.find(&inbox))
+        else {
+            return;
+        };
         match done {
             Done::Stream(CommandOutcome::Source(outcome)) => {
                 if outcome.too_large > 0 {
@@ -404,7 +525,13 @@ impl Core {
     /// What only the leader knows of a mirror or source, by the key of [`tidelock_jetstream::stream::source_key`];
     /// `None` if this node does not lead.
     pub(crate) fn source_live(&self, group: GroupId, key: &[u8]) -> Option<SourceLive> {
-        let feed = self.sources.groups.get(&group)?.list.iter().find(|feed| feed.key == key)?;
+        let feed = self
+            .sources
+            .groups
+            .get(&group)?
+            .list
+            .iter()
+            .find(|feed| feed.key == key)?;
         Some(SourceLive {
             lag: feed.lag,
             active: feed.heard.map(|heard| self.now.mono.since(heard)),
@@ -424,13 +551,26 @@ fn start_of(
     known: Known,
 ) -> Result<(Known, StreamSeq, Option<StreamSeq>), Refused> {
     let position = stream.source(&feed.key);
-    let position = position.filter(|position| *position.identity == *known.identity).map_or(StreamSeq(0), |at| at.seq);
+    let position = position
+        .filter(|position| *position.identity == *known.identity)
+        .map_or(StreamSeq(0), |at| at.seq);
     if known.last_seq < position {
-        let description = format!("origin ends at sequence {}, {position} was taken from it before", known.last_seq);
-        return Err(Refused(Some(ErrorBody { code: 500, err_code: 0, description })));
+        let description = format!(
+            "origin ends at sequence {}, {position} was taken from it before",
+            known.last_seq
+        );
+        return Err(Refused(Some(ErrorBody {
+            code: 500,
+            err_code: 0,
+            description,
+        })));
     }
     // A mirror that has none of this origin's messages yet, and others, goes on behind those.
-    let from = if feed.is_mirror { position.max(stream.last_seq()) } else { position };
+    let from = if feed.is_mirror {
+        position.max(stream.last_seq())
+    } else {
+        position
+    };
     let begun_anew = stream.source(&feed.key).is_some() && position == StreamSeq(0);
     let start = match from {
         StreamSeq(0) if begun_anew => Some(StreamSeq(1)),
@@ -447,7 +587,11 @@ fn filters(inbox: &[u8]) -> [Box<[u8]>; 2] {
 
 /// The inbox that a subject belongs to: its first three tokens.
 fn inbox_of(target: &[u8]) -> &[u8] {
-    let end = target.iter().enumerate().filter(|(_, byte)| **byte == b'.').nth(2);
+    let end = target
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'.')
+        .nth(2);
     end.and_then(|(at, _)| target.get(..at)).unwrap_or(target)
 }
 

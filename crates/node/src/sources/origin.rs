@@ -39,8 +39,18 @@ struct ErrorShape {
 }
 
 impl From<ErrorShape> for Refused {
-    fn from(ErrorShape { code, err_code, description }: ErrorShape) -> Self {
-        Self(Some(ErrorBody { code, err_code, description }))
+    fn from(
+        ErrorShape {
+            code,
+            err_code,
+            description,
+        }: ErrorShape,
+    ) -> Self {
+        Self(Some(ErrorBody {
+            code,
+            err_code,
+            description,
+        }))
     }
 }
 
@@ -108,14 +118,21 @@ pub(super) fn durable_name(feed: &Feed, destination: &str) -> String {
 /// what it delivers again is told apart by its sequence, so it always starts where the configuration says.
 pub(super) fn create_request(feed: &Feed, start: Option<StreamSeq>) -> (String, Bytes) {
     let origin = &feed.origin;
-    let start = start.filter(|_| !feed.acknowledges).map(StreamSeq::value).or(origin.start_seq);
+    let start = start
+        .filter(|_| !feed.acknowledges)
+        .map(StreamSeq::value)
+        .or(origin.start_seq);
     let mut config = ConsumerConfig {
         name: feed.consumer.clone(),
         deliver_subject: String::from_utf8_lossy(&feed.inbox).into_owned(),
         flow_control: true,
         idle_heartbeat: Nanos(HEARTBEAT_NS),
         sourcing: true,
-        filter_subject: origin.filter.as_ref().map(ToString::to_string).unwrap_or_default(),
+        filter_subject: origin
+            .filter
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         ..ConsumerConfig::default()
     };
     match (start, origin.start_time) {
@@ -149,7 +166,11 @@ pub(super) fn create_request(feed: &Feed, start: Option<StreamSeq>) -> (String, 
         stream_name: &'a str,
         config: &'a ConsumerConfig,
     }
-    let body = serde_json::to_vec(&Create { stream_name: stream, config: &config }).unwrap_or_default();
+    let body = serde_json::to_vec(&Create {
+        stream_name: stream,
+        config: &config,
+    })
+    .unwrap_or_default();
     (subject, body.into())
 }
 
@@ -161,7 +182,12 @@ mod tests {
     use tidelock_jetstream::config::Origin;
 
     fn feed(acknowledges: bool, start_seq: Option<u64>) -> Feed {
-        let origin = Origin { name: "ORD".to_owned(), start_seq, start_time: None, filter: None };
+        let origin = Origin {
+            name: "ORD".to_owned(),
+            start_seq,
+            start_time: None,
+            filter: None,
+        };
         let mut feed = Feed::new(origin, false, Mono(0));
         feed.begin(Mono(0), Bytes::from_static(b"$JS.S.x"));
         feed.create(Mono(0), Vec::new(), StreamSeq(0), acknowledges);
@@ -170,7 +196,9 @@ mod tests {
     }
 
     fn read(body: &[u8]) -> ConsumerConfig {
-        tidelock_api::decode_strict::<CreateConsumerRequest>(body, true).unwrap().config
+        tidelock_api::decode_strict::<CreateConsumerRequest>(body, true)
+            .unwrap()
+            .config
     }
 
     #[test]
@@ -178,9 +206,16 @@ mod tests {
         let info = br#"{"type":"io.nats.jetstream.api.v1.stream_info_response","config":{"name":"ORD","retention":"workqueue"},
             "created":"2026-01-02T03:04:05Z","state":{"messages":1,"last_seq":9}}"#;
         let known = read_info(info).unwrap();
-        assert_eq!((known.last_seq, known.frees, known.identity.len()), (StreamSeq(9), true, 8));
+        assert_eq!(
+            (known.last_seq, known.frees, known.identity.len()),
+            (StreamSeq(9), true, 8)
+        );
         let error = br#"{"type":"x","error":{"code":404,"err_code":10059,"description":"stream not found"}}"#;
-        let body = ErrorBody { code: 404, err_code: 10059, description: "stream not found".to_owned() };
+        let body = ErrorBody {
+            code: 404,
+            err_code: 10059,
+            description: "stream not found".to_owned(),
+        };
         assert_eq!(read_info(error), Err(Refused(Some(body.clone()))));
         assert_eq!(read_created(error), Err(Refused(Some(body))));
         assert_eq!(read_info(b"+OK"), Err(Refused(None)));
@@ -192,7 +227,10 @@ mod tests {
         let (subject, body) = create_request(&feed(false, Some(5)), Some(StreamSeq(8)));
         let config = read(&body);
         assert_eq!(subject, "$JS.API.CONSUMER.CREATE.ORD");
-        assert_eq!((config.ack_policy, config.direct, config.opt_start_seq), (AckPolicy::None, true, 8));
+        assert_eq!(
+            (config.ack_policy, config.direct, config.opt_start_seq),
+            (AckPolicy::None, true, 8)
+        );
         let (_, body) = create_request(&feed(false, Some(5)), None);
         assert_eq!(read(&body).opt_start_seq, 5);
     }
@@ -204,6 +242,9 @@ mod tests {
         assert_eq!(subject, "$JS.API.CONSUMER.DURABLE.CREATE.ORD.JS_SRC_a");
         assert_eq!(first, second);
         let config = read(&first);
-        assert_eq!((config.ack_policy, config.deliver_policy), (AckPolicy::FlowControl, DeliverPolicy::All));
+        assert_eq!(
+            (config.ack_policy, config.deliver_policy),
+            (AckPolicy::FlowControl, DeliverPolicy::All)
+        );
     }
 }
