@@ -61,9 +61,12 @@ enum Message {
     Found(Vec<u8>),
     /// Join the metadata of this cluster with this replica.
     Join {
+        /// The cluster, as a decimal number.
         cluster: String,
+        /// The replica's id.
         replica: u64,
-        servers: Vec<ServerSpec>,
+        /// The metadata as the sender has it: who else holds replicas.
+        meta: Vec<u8>,
     },
 }
 
@@ -198,7 +201,9 @@ impl Core {
             tracing::debug!("Asking node {node} to join its cluster");
             return;
         }
-        if table.routes_found < table.routes_configured || mine.proposal.len() < 2 {
+        // Whoever was found must be heard both ways, or it would be left out of what is founded.
+        let all_up = table.peers.iter().all(|peer| peer.up);
+        if !all_up || table.routes_found < table.routes_configured || mine.proposal.len() < 2 {
             return;
         }
         let me = self.shared.identity.node;
@@ -240,7 +245,7 @@ impl Core {
     fn invite(&mut self) {
         let Some(meta) = self.meta() else { return };
         let cluster = meta.cluster();
-        let servers: Vec<ServerSpec> = meta.servers().map(|server| server.spec.clone()).collect();
+        let state = meta.checkpoint();
         let founding = self.groups.formation.birth.clone();
         let founders = founding
             .as_ref()
@@ -272,7 +277,7 @@ impl Core {
                             Message::Join {
                                 cluster: cluster.to_string(),
                                 replica: server.meta_replica.0,
-                                servers: servers.clone(),
+                                meta: state.clone(),
                             },
                         ));
                     } else {
@@ -346,15 +351,11 @@ impl Core {
                 }
             }
             Message::Found(birth) if self.groups.formation.seeking => self.found_with(&Bytes::from(birth)),
-            Message::Join {
-                cluster,
-                replica,
-                servers,
-            } if self.groups.formation.seeking => {
+            Message::Join { cluster, replica, meta } if self.groups.formation.seeking => {
                 if let Ok(cluster) = cluster.parse() {
                     let cluster = ClusterId(cluster);
                     self.formed(cluster, |core| {
-                        core.join_meta(ReplicaId(replica), cluster, servers)
+                        core.join_meta(ReplicaId(replica), &meta)
                     });
                 }
             }

@@ -284,14 +284,10 @@ impl Core {
         Ok(())
     }
 
-    /// A replica of the metadata for a server that joins a cluster: it is filled by a snapshot.
-    pub(crate) fn join_meta(
-        &mut self,
-        me: ReplicaId,
-        cluster: ClusterId,
-        servers: Vec<ServerSpec>,
-    ) -> Result<(), String> {
-        let meta = Meta::found(cluster, servers, Wall(0));
+    /// A replica of the metadata for a server that joins a cluster: it is filled by a snapshot. Until then it has the
+    /// state that another server told, so that it knows whom to answer.
+    pub(crate) fn join_meta(&mut self, me: ReplicaId, state: &[u8]) -> Result<(), String> {
+        let meta = Meta::restore(state).map_err(|e| e.to_string())?;
         let birth = Birth {
             account: String::new(),
             name: "_meta_".to_owned(),
@@ -299,7 +295,7 @@ impl Core {
             created: Wall(0),
             rev: 0,
             voters: Vec::new(),
-            meta: Bytes::from(meta.checkpoint()),
+            meta: Bytes::copy_from_slice(state),
         };
         self.log_birth(GroupId::META, me, &birth);
         self.add_slot(

@@ -233,6 +233,7 @@ impl Sim {
                 election_min: Duration::from_millis(160),
                 election_max: Duration::from_millis(320),
                 disk_stall: Duration::from_millis(400),
+                announce_commits: false,
             },
             limits: self.limits,
         }
