@@ -27,8 +27,6 @@ pub(crate) enum Heard {
 pub(crate) struct Reply {
     /// Number of the request.
     pub(crate) token: u64,
-    /// Where an answer to the answer goes: the acknowledgement of a delivery.
-    pub(crate) reply: String,
     /// Header block, empty without one.
     pub(crate) header: Bytes,
     /// Body.
@@ -38,8 +36,25 @@ pub(crate) struct Reply {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
+    /// The subscription that it came on.
     pub(crate) sid: u64,
+    /// Where an answer goes: for a delivery its acknowledgement; empty without.
+    pub(crate) reply: String,
+    /// Header block, empty without one.
+    pub(crate) header: Bytes,
+    /// Body.
     pub(crate) payload: Bytes,
+}
+
+/// Where answers to a message go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyTo {
+    /// Nowhere.
+    Nobody,
+    /// To the client's inbox, where they are told apart by this number.
+    Inbox(u64),
+    /// To this subject.
+    Subject(String),
 }
 
 /// The subscription of a client's inbox.
@@ -77,9 +92,13 @@ impl Client {
         self.output.extend_from_slice(format!("SUB {subject} {sid}\r\n").as_bytes());
     }
 
-    /// Publishes; `token` asks for an answer.
-    pub(crate) fn publish(&mut self, subject: &str, token: Option<u64>, headers: &[(&str, String)], payload: &[u8]) {
-        let reply = token.map(|token| format!("_INBOX.{}.{token} ", self.id.0)).unwrap_or_default();
+    /// Publishes, with or without somewhere to answer to.
+    pub(crate) fn publish(&mut self, subject: &str, to: &ReplyTo, headers: &[(&str, String)], payload: &[u8]) {
+        let reply = match to {
+            ReplyTo::Nobody => String::new(),
+            ReplyTo::Inbox(token) => format!("_INBOX.{}.{token} ", self.id.0),
+            ReplyTo::Subject(subject) => format!("{subject} "),
+        };
         if headers.is_empty() {
             self.output.extend_from_slice(format!("PUB {subject} {reply}{}\r\n", payload.len()).as_bytes());
         } else {
@@ -115,11 +134,13 @@ impl Client {
             }
             // INFO and +OK say nothing that this client needs; after -ERR the connection ends.
             Frame::Line(_) => None,
-            Frame::Message { subject, sid: INBOX_SID, reply, header, payload } => {
+            Frame::Message { subject, sid: INBOX_SID, header, payload, .. } => {
                 let token = subject.rsplit('.').next().and_then(|token| token.parse().ok())?;
-                Some(Heard::Reply(Reply { token, reply, header, payload }))
+                Some(Heard::Reply(Reply { token, header, payload }))
             }
-            Frame::Message { sid, payload, .. } => Some(Heard::Message(Message { sid, payload })),
+            Frame::Message { sid, reply, header, payload, .. } => {
+                Some(Heard::Message(Message { sid, reply, header, payload }))
+            }
         }
     }
 }
@@ -166,15 +187,20 @@ impl Reply {
 
     /// The status line's code; 0 without one.
     pub(crate) fn status(&self) -> u16 {
-        let text = String::from_utf8_lossy(&self.header).into_owned();
-        let first = text.split("\r\n").next().and_then(|line| line.strip_prefix("NATS/1.0 "));
-        first.and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok()).unwrap_or(0)
+        status(&self.header)
     }
 
     /// The body as JSON; `Null` if it is none.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.payload).unwrap_or_default()
     }
+}
+
+/// The code in the first line of a header block; 0 without one.
+pub(crate) fn status(header: &[u8]) -> u16 {
+    let text = String::from_utf8_lossy(header).into_owned();
+    let first = text.split("\r\n").next().and_then(|line| line.strip_prefix("NATS/1.0 "));
+    first.and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -192,13 +218,13 @@ mod tests {
         assert!(client.output.ends_with(b"PING\r\nPONG\r\n"));
         let [Heard::Ready, Heard::Reply(reply), Heard::Message(message)] = whole.as_slice() else { panic!("{whole:?}") };
         assert_eq!((reply.token, &reply.payload[..], reply.status()), (7, &b"abc"[..], 0));
-        assert_eq!((message.sid, &message.payload[..]), (2, &b"hi"[..]));
+        assert_eq!((message.sid, message.reply.as_str(), &message.payload[..]), (2, "re.ply", &b"hi"[..]));
     }
 
     #[test]
     fn headers_of_replies() {
         let header = Bytes::from_static(b"NATS/1.0 404 Message Not Found\r\nNats-Sequence: 12\r\n\r\n");
-        let reply = Reply { token: 0, reply: String::new(), header, payload: Bytes::new() };
+        let reply = Reply { token: 0, header, payload: Bytes::new() };
         assert_eq!((reply.status(), reply.header("Nats-Sequence").as_deref()), (404, Some("12")));
         assert_eq!(reply.header("Nats"), None);
     }

@@ -1,6 +1,6 @@
 //! Everything but the workload: nodes, network, disks and clients under one clock, one event at a time.
 
-use crate::client::{Client, ClientId, Heard};
+use crate::client::{Client, ClientId, Heard, ReplyTo};
 use crate::network::{End, Host, NetEvent, Network, Owner, Read};
 use crate::node::{Effects, Helper, Input, Node};
 use crate::queue::Queue;
@@ -234,17 +234,17 @@ impl World {
         id
     }
 
-    /// Publishes; `token` asks for an answer.
+    /// Publishes.
     pub(crate) fn publish(
         &mut self,
         client: ClientId,
         subject: &str,
-        token: Option<u64>,
+        reply: &ReplyTo,
         headers: &[(&str, String)],
         payload: &[u8],
     ) {
         if let Some(found) = self.clients.get_mut(&client) {
-            found.publish(subject, token, headers, payload);
+            found.publish(subject, reply, headers, payload);
             self.client_writes(client);
         }
     }

@@ -1,7 +1,7 @@
 //! Core publish and subscribe through all nodes: at most once, and in the order of each publisher.
 
 use super::{Actor, Line, Scene};
-use crate::client::{ClientId, Heard};
+use crate::client::{ClientId, Heard, ReplyTo};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Actor for Core {
         } else if let Some(client) = self.line.ready() {
             self.sent += 1;
             let payload = format!("{} {}", client.0, self.sent);
-            scene.world.publish(client, SUBJECT, None, &[], payload.as_bytes());
+            scene.world.publish(client, SUBJECT, &ReplyTo::Nobody, &[], payload.as_bytes());
         }
         let pause = self.rng.between(Duration::from_millis(1), Duration::from_millis(100));
         scene.after(pause, 0);

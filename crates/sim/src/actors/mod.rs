@@ -16,7 +16,7 @@ pub(crate) use publisher::Publisher;
 pub(crate) use puller::Puller;
 pub(crate) use setup::Setup;
 
-use crate::client::{ClientId, Heard};
+use crate::client::{ClientId, Heard, ReplyTo};
 use crate::history::History;
 use crate::world::World;
 use std::time::Duration;
@@ -114,7 +114,7 @@ impl Line {
     ) -> Option<(ClientId, u64)> {
         let client = self.ready()?;
         self.next_token += 1;
-        scene.world.publish(client, subject, Some(self.next_token), headers, body);
+        scene.world.publish(client, subject, &ReplyTo::Inbox(self.next_token), headers, body);
         Some((client, self.next_token))
     }
 }

@@ -1,8 +1,8 @@
 //! Works off the work queue: pulls from a durable consumer, acknowledges, and waits for the acknowledgement to count.
 
-use super::{Actor, Line, Scene, WORK};
 use super::publisher::short;
-use crate::client::{ClientId, Heard, Reply};
+use super::{Actor, Line, Scene, WORK};
+use crate::client::{ClientId, Heard, Message, Reply, ReplyTo, status};
 use crate::history::Delivery;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -10,6 +10,8 @@ use std::time::Duration;
 use tidelock_base::Mono;
 
 const CONSUMER: &str = "c";
+/// The subscription of deliveries.
+const SID: u64 = 9;
 /// What is not answered within this long is asked for again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -18,35 +20,34 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Puller {
     rng: Rng,
     line: Line,
-    /// What is waited for, by request.
-    asked: BTreeMap<u64, (Asked, Mono)>,
+    /// The creation of the consumer is asked for.
+    creating: Option<Mono>,
     created: bool,
+    /// Messages that are asked for and have not come, and since when.
+    pull: Option<(u64, Mono)>,
+    /// Acknowledgements, by request: of which delivery of the history.
+    acks: BTreeMap<u64, usize>,
     stopped: bool,
-}
-
-#[derive(Debug)]
-enum Asked {
-    Create,
-    Next,
-    /// The acknowledgement of this delivery of the history.
-    Ack(usize),
 }
 
 impl Puller {
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, line: Line::default(), asked: BTreeMap::new(), created: false, stopped: false }
+        Self {
+            rng,
+            line: Line::default(),
+            creating: None,
+            created: false,
+            pull: None,
+            acks: BTreeMap::new(),
+            stopped: false,
+        }
     }
 
     fn connect(&mut self, scene: &mut Scene<'_>) {
-        self.asked.clear();
+        (self.creating, self.pull) = (None, None);
+        self.acks.clear();
         let node = self.rng.index(scene.world.node_count());
         self.line.open(scene, node);
-    }
-
-    fn ask(&mut self, scene: &mut Scene<'_>, what: Asked, subject: &str, body: &[u8]) {
-        if let Some((_, token)) = self.line.request(scene, subject, &[], body) {
-            self.asked.insert(token, (what, scene.world.now()));
-        }
     }
 
     fn create(&mut self, scene: &mut Scene<'_>) {
@@ -54,66 +55,71 @@ impl Puller {
         let body = format!(
             r#"{{"stream_name":"{WORK}","config":{{"durable_name":"{CONSUMER}","ack_policy":"explicit","ack_wait":3000000000,"max_deliver":-1}}}}"#
         );
-        self.ask(scene, Asked::Create, &subject, body.as_bytes());
+        if self.line.request(scene, &subject, &[], body.as_bytes()).is_some() {
+            self.creating = Some(scene.world.now());
+        }
     }
 
-    fn pull(&mut self, scene: &mut Scene<'_>) {
+    fn pull(&mut self, scene: &mut Scene<'_>, client: ClientId) {
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{WORK}.{CONSUMER}");
-        let body = format!(r#"{{"batch":{},"expires":2000000000}}"#, 1 + self.rng.below(10));
-        self.ask(scene, Asked::Next, &subject, body.as_bytes());
+        let batch = 1 + self.rng.below(20);
+        let body = format!(r#"{{"batch":{batch},"expires":2000000000}}"#);
+        scene.world.publish(client, &subject, &ReplyTo::Subject(inbox(client)), &[], body.as_bytes());
+        self.pull = Some((batch, scene.world.now()));
     }
 
-    fn delivered(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
-        let payload = short(&String::from_utf8_lossy(&reply.payload));
+    fn delivered(&mut self, scene: &mut Scene<'_>, client: ClientId, message: &Message) {
+        if message.reply.is_empty() {
+            scene.world.trace.say(|| format!("pull ended: {}", status(&message.header)));
+            self.pull = None;
+            return;
+        }
+        let now = scene.world.now();
+        self.pull = self.pull.and_then(|(left, _)| (left > 1).then_some((left - 1, now)));
+        let payload = short(&String::from_utf8_lossy(&message.payload));
         scene.history.count("deliveries");
         let at = scene.history.tick();
         let number = scene.history.deliveries.len();
         scene.history.deliveries.push(Delivery { payload, at, confirmed: None });
-        // Some are left alone, to be delivered again; some get an acknowledgement that nobody waits for.
-        match self.rng.below(20) {
-            0 => {}
-            1 => {
-                if let Some(client) = self.line.ready() {
-                    scene.world.publish(client, &reply.reply, None, &[], b"+ACK");
-                }
+        // Some are left alone, to be delivered again; some get an answer that nobody waits for.
+        let answer: &[u8] = match self.rng.below(20) {
+            0 => return,
+            1 => b"+ACK",
+            2 => b"-NAK",
+            _ => b"",
+        };
+        if answer.is_empty() {
+            if let Some((_, token)) = self.line.request(scene, &message.reply, &[], b"+ACK") {
+                self.acks.insert(token, number);
             }
-            2 => {
-                if let Some(client) = self.line.ready() {
-                    scene.world.publish(client, &reply.reply, None, &[], b"-NAK");
-                }
-            }
-            _ => self.ask(scene, Asked::Ack(number), &reply.reply, b"+ACK"),
+        } else {
+            scene.world.publish(client, &message.reply, &ReplyTo::Nobody, &[], answer);
         }
     }
 
     fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
-        let Some((asked, since)) = self.asked.remove(&reply.token) else { return };
-        match asked {
-            Asked::Create => {
-                let body = reply.json();
-                scene.world.trace.say(|| format!("create consumer: {} {body}", reply.status()));
-                self.created |= body.get("config").is_some();
-            }
-            Asked::Next if reply.reply.is_empty() => {}
-            Asked::Next => {
-                self.asked.insert(reply.token, (Asked::Next, since));
-                self.delivered(scene, reply);
-            }
-            Asked::Ack(number) => {
-                if reply.status() == 0
-                    && let Some(delivery) = scene.history.deliveries.get(number)
-                {
-                    let mut delivery = delivery.clone();
-                    delivery.confirmed = Some(scene.history.tick());
-                    if let Some(place) = scene.history.deliveries.get_mut(number) {
-                        *place = delivery;
-                    }
-                    scene.history.count("confirmed acknowledgements");
-                    scene.answered();
-                }
-            }
+        let Some(number) = self.acks.remove(&reply.token) else {
+            let body = reply.json();
+            scene.world.trace.say(|| format!("create consumer: {} {body}", reply.status()));
+            self.created |= body.get("config").is_some();
+            self.creating = None;
+            return;
+        };
+        if reply.status() != 0 {
+            scene.world.trace.say(|| format!("acknowledgement: {}", reply.status()));
+            return;
         }
+        let at = scene.history.tick();
+        if let Some(delivery) = scene.history.deliveries.get_mut(number) {
+            delivery.confirmed = Some(at);
+        }
+        scene.history.count("confirmed acknowledgements");
+        scene.answered();
     }
+}
+
+fn inbox(client: ClientId) -> String {
+    format!("_PULL.{}", client.0)
 }
 
 impl Actor for Puller {
@@ -123,10 +129,14 @@ impl Actor for Puller {
     }
 
     fn heard(&mut self, scene: &mut Scene<'_>, client: ClientId, heard: Heard) {
-        if self.line.hears(client, &heard)
-            && let Heard::Reply(reply) = heard
-        {
-            self.answer(scene, &reply);
+        if !self.line.hears(client, &heard) {
+            return;
+        }
+        match heard {
+            Heard::Ready => scene.world.subscribe(client, &inbox(client), SID),
+            Heard::Reply(reply) => self.answer(scene, &reply),
+            Heard::Message(message) => self.delivered(scene, client, &message),
+            Heard::Closed => {}
         }
     }
 
@@ -135,17 +145,16 @@ impl Actor for Puller {
             return;
         }
         let now = scene.world.now();
-        self.asked.retain(|_, (_, since)| now.since(*since) < PATIENCE);
+        let late = |since: &Mono| now.since(*since) > PATIENCE;
+        self.creating = self.creating.filter(|since| !late(since));
+        self.pull = self.pull.filter(|(_, since)| !late(since));
         if !self.line.is_open() || self.rng.per_mille(5) {
             self.connect(scene);
-        } else if self.line.ready().is_some() {
-            let waits = |asked: &dyn Fn(&Asked) -> bool| self.asked.values().any(|(one, _)| asked(one));
-            if !self.created {
-                if !waits(&|asked| matches!(asked, Asked::Create)) {
-                    self.create(scene);
-                }
-            } else if !waits(&|asked| matches!(asked, Asked::Next)) {
-                self.pull(scene);
+        } else if let Some(client) = self.line.ready() {
+            if !self.created && self.creating.is_none() {
+                self.create(scene);
+            } else if self.created && self.pull.is_none() {
+                self.pull(scene, client);
             }
         }
         let pause = self.rng.between(Duration::from_millis(5), Duration::from_millis(100));
