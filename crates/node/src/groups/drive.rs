@@ -215,6 +215,7 @@ impl Core {
         if slot.me != frame.to || slot.failed.is_some() {
             return;
         }
+        slot.heard_of(frame.from, now);
         let whole = match frame.parts.as_slice() {
             [one] => one.clone(),
             many => many.concat().into(),

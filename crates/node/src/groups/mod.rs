@@ -104,6 +104,8 @@ pub(crate) struct Slot {
     pub(crate) leads_since: Wall,
     /// Since when this replica, as the leader, has seen members that are not what they are to be.
     moving_since: Option<Wall>,
+    /// When each of the other replicas was last heard of.
+    heard: Vec<(ReplicaId, Mono)>,
     /// The leader as its consensus knows it.
     pub(crate) leader: Option<ReplicaId>,
     /// Leader-local state of its consumers.

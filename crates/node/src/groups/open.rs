@@ -193,6 +193,7 @@ impl Core {
             leads: false,
             leads_since: Wall(0),
             moving_since: None,
+            heard: Vec::new(),
             leader: None,
             consumers: crate::consumers::Leading::default(),
             events: Vec::new(),
@@ -436,9 +437,13 @@ pub(super) fn restore(
     let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
     let on_loss = if alone { OnLoss::Report } else { OnLoss::Refuse };
     let store = store_config(&checkpoint.folder)?;
-    let stream = Stream::restore(store, &[&checkpoint.state], disk, on_loss).map_err(|e| e.to_string())?;
+    let mut stream =
+        Stream::restore(store, &[&checkpoint.state], disk, on_loss).map_err(|e| e.to_string())?;
     let lost = stream.store().lost();
-    if !lost.is_empty() || damaged {
+    if lost.is_empty() && !damaged {
+        // Blocks that were written after the checkpoint: the log has their messages.
+        stream.remove_orphans();
+    } else {
         tracing::error!(
             "Stream {:?} has lost messages to damage on disk: {lost:?}",
             birth.name

@@ -2,10 +2,14 @@
 
 use super::Slot;
 use crate::worker::Core;
+use std::time::Duration;
 use tidelock_api::{ClusterInfo, DesiredInfo, DesiredPeer, DesiredStatus, Nanos, PeerInfo, Time};
 use tidelock_auth::hash8;
-use tidelock_base::{BootId, GroupId, NodeId};
+use tidelock_base::{BootId, GroupId, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::config::Storage;
+
+/// A replica that has been silent for longer is not current; nats-server counts so, too.
+const HEARD_WITHIN: Duration = Duration::from_secs(10);
 
 impl Core {
     /// The node that has this start.
@@ -126,7 +130,7 @@ impl Core {
         })
     }
 
-    fn peer_info(&self, slot: &Slot, replica: tidelock_base::ReplicaId, node: NodeId) -> PeerInfo {
+    fn peer_info(&self, slot: &Slot, replica: ReplicaId, node: NodeId) -> PeerInfo {
         let name = self.server_name(node);
         let peer = hash8(name.as_bytes());
         let online = self.is_online(node);
@@ -136,13 +140,15 @@ impl Core {
             .into_iter()
             .find(|peer| peer.replica == replica);
         let lag = progress.as_ref().map_or(0, |progress| progress.lag);
-        let active = progress.as_ref().is_some_and(|progress| progress.recent_active);
+        // The consensus forgets who was active at each election timeout, and an idle replica answers only then and now.
+        let silent = slot.silence(replica, self.now.mono);
+        let active = silent.is_some_and(|silent| silent < HEARD_WITHIN);
         let member = slot.raft.members().0.contains(replica);
         PeerInfo {
             name,
             current: online && member && (!slot.leads || (active && lag == 0)),
             offline: !online,
-            active: Nanos(if active { 1_000_000 } else { 0 }),
+            active: silent.map_or(Nanos(0), Nanos::from),
             lag,
             peer,
             pending: !member,
@@ -167,6 +173,23 @@ impl Core {
 }
 
 impl Slot {
+    /// A frame of another replica has come.
+    pub(super) fn heard_of(&mut self, replica: ReplicaId, now: Mono) {
+        if let Some((_, at)) = self.heard.iter_mut().find(|(id, _)| *id == replica) {
+            *at = now;
+        } else if self.replicas.iter().any(|listed| listed.id == replica) {
+            let listed = &self.replicas;
+            self.heard.retain(|(id, _)| listed.iter().any(|one| one.id == *id));
+            self.heard.push((replica, now));
+        }
+    }
+
+    /// For how long nothing has been heard of a replica; `None` if nothing ever was.
+    fn silence(&self, replica: ReplicaId, now: Mono) -> Option<Duration> {
+        let (_, at) = self.heard.iter().find(|(id, _)| *id == replica)?;
+        Some(now.since(*at))
+    }
+
     /// A name in the form that nats-server gives: `S-R3F-` and eight characters.
     pub(crate) fn raft_group_name(&self) -> String {
         if self.is_meta() {
