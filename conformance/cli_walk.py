@@ -258,7 +258,7 @@ def _cluster() -> list[Step]:
         text("stream", "cluster", "step-down", "orders", "--preferred=node2"),
         text("stream", "cluster", "step-down", "missing"),
         data("stream", "edit", "limited", "--replicas", "1", "-f"), data("stream", "edit", "limited", "--replicas", "3", "-f"),
-        data("stream", "info", "limited", settle=r'^(?![\s\S]*"desired")[\s\S]*"replicas"'),
+        data("stream", "info", "limited", settle=r'^(?![\s\S]*("desired"|"current": false))[\s\S]*"replicas"'),
         text("stream", "cluster", "evacuate", "orders", "node9", "-f"), raw("$JS.API.STREAM.PEER.REMOVE.orders", '{"peer":"node9"}'),
         raw("$JS.API.STREAM.PEER.REMOVE.orders", '{"peer":"node3"}'), raw("$JS.API.STREAM.LEADER.STEPDOWN.missing"),
         text("stream", "cluster", "evacuate", "limited", "node3", "-f"),
