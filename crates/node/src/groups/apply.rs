@@ -165,6 +165,7 @@ impl Core {
             return;
         };
         slot.raft.applied(index);
+        slot.applied_term = term;
         slot.expiring = false;
         let mut replies = std::mem::take(&mut slot.pending_replies);
         replies.append(&mut fx.replies);

@@ -114,6 +114,7 @@ impl Core {
             meta.term_start(index);
         }
         slot.raft.applied(index);
+        slot.applied_term = term;
         for notice in collected.notices {
             self.meta_notice(notice);
         }
