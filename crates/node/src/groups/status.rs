@@ -148,7 +148,8 @@ impl Core {
             name,
             current: online && member && (!slot.leads || (active && lag == 0)),
             offline: !online,
-            active: silent.map_or(Nanos(0), Nanos::from),
+            // Nothing at all means to tools that it was never heard of.
+            active: silent.map_or(Nanos(0), |silent| Nanos::from(silent.max(Duration::from_nanos(1)))),
             lag,
             peer,
             pending: !member,
