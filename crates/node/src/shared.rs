@@ -7,11 +7,11 @@ use crate::directory::Directory;
 use crate::interest::Interest;
 use crate::system::{PastTraffic, SystemShared};
 use arc_swap::ArcSwap;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidelock_auth::{ConnectionType, Credentials, Verdict};
-use tidelock_base::{AccountId, BootId, NodeId, Now, WorkerId};
+use tidelock_base::{AccountId, BootId, GroupId, NodeId, Now, WorkerId};
 use tidelock_conf::{JetStreamLimits, Options};
 
 /// Who this server is.
@@ -113,6 +113,8 @@ pub struct NodeShared {
     pub anonymous_allowed: bool,
     /// Number of workers.
     pub workers: u16,
+    /// Groups that another worker has than a new one would get.
+    placed: OnceLock<BTreeMap<GroupId, WorkerId>>,
     /// Where it listens.
     pub addresses: ArcSwap<Addresses>,
     /// Addresses of clients of the cluster's other servers, for `connect_urls`.
@@ -178,6 +180,7 @@ impl NodeShared {
             accounts_by_name,
             anonymous_allowed,
             workers,
+            placed: OnceLock::new(),
             addresses: ArcSwap::from_pointee(Addresses::default()),
             peer_client_urls: ArcSwap::from_pointee(Vec::new()),
             peers: ArcSwap::from_pointee(PeerTable::default()),
@@ -239,9 +242,47 @@ impl NodeShared {
         self.totals.next_cid.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Says in which worker's lane each group was found at the start. A group stays there for as long as the process
+    /// runs, whatever the number of workers was when it came. To be called once, before any worker starts.
+    pub fn place_groups(&self, found: impl Iterator<Item = (GroupId, WorkerId)>) {
+        let elsewhere: BTreeMap<GroupId, WorkerId> =
+            found.filter(|(group, at)| self.usual_worker(*group) != *at).collect();
+        // A second call would move groups under way; the first one holds.
+        let _ = self.placed.set(elsewhere);
+    }
+
     /// The worker that owns a group on this node.
     #[must_use]
-    pub fn worker_of(&self, group: tidelock_base::GroupId) -> WorkerId {
+    pub fn worker_of(&self, group: GroupId) -> WorkerId {
+        let placed = self.placed.get().and_then(|placed| placed.get(&group));
+        placed.copied().unwrap_or_else(|| self.usual_worker(group))
+    }
+
+    /// The worker that gets a group which is new here.
+    fn usual_worker(&self, group: GroupId) -> WorkerId {
         WorkerId(u16::try_from(group.0 % u64::from(self.workers.max(1))).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_stays_with_the_worker_in_whose_lane_it_is() {
+        let identity = ServerIdentity {
+            node: NodeId(1),
+            boot: BootId(1),
+            server_id: "N".into(),
+            name: "n".into(),
+            pid: 1,
+            cores: 3,
+            start: Now::default(),
+        };
+        let shared = NodeShared::new(identity, Options::default(), 3);
+        let found = [(1, 1), (2, 0), (3, 2), (4, 1)].map(|(group, worker)| (GroupId(group), WorkerId(worker)));
+        shared.place_groups(found.into_iter());
+        let of = |group| shared.worker_of(GroupId(group)).0;
+        assert_eq!([1, 2, 3, 4, 5].map(of), [1, 0, 2, 1, 2]);
     }
 }

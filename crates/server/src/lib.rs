@@ -26,10 +26,11 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use store::Store;
 use tidelock_auth::ServerKey;
-use tidelock_base::{BootId, NodeId, WorkerId};
+use tidelock_base::{BootId, GroupId, NodeId, WorkerId};
 use tidelock_conf::{HostPort, Options};
 use tidelock_node::{Addresses, Answer, NodeShared, QueryId, ServerIdentity, Worker};
 use tidelock_record::Disk;
+use tidelock_wal::{Lane, Recovered};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// What the binary provides for.
@@ -307,6 +308,12 @@ struct Listeners {
     routes: Option<TcpListener>,
 }
 
+/// Which worker's lane holds which group.
+fn groups_of(lanes: &[(Lane, Recovered)]) -> impl Iterator<Item = (GroupId, WorkerId)> {
+    let numbered = (0_u16..).map(WorkerId).zip(lanes);
+    numbered.flat_map(|(worker, (_, lane))| lane.groups.keys().map(move |group| (*group, worker)))
+}
+
 fn start_workers(
     shared: &Arc<NodeShared>,
     clock: Clock,
@@ -320,7 +327,11 @@ fn start_workers(
     let mailboxes: Vec<Mailbox> = seats.iter().map(Seat::mailbox).collect();
     let disk = store.map(|store| Arc::clone(&store.disk) as Arc<dyn Disk + Send + Sync>);
     let mut lanes = match store {
-        Some(store) => store.recover(shared.workers)?.lanes.into_iter(),
+        Some(store) => {
+            let lanes = store.recover(shared.workers)?.lanes;
+            shared.place_groups(groups_of(&lanes));
+            lanes.into_iter()
+        }
         None => Vec::new().into_iter(),
     };
     let mut threads = Vec::new();

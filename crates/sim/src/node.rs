@@ -233,6 +233,10 @@ impl Node {
                 return Err(format!("the log is damaged: {damage:?}"));
             }
         }
+        let found = (0..).map(WorkerId).zip(&lanes.lanes);
+        shared.place_groups(
+            found.flat_map(|(worker, (_, lane))| lane.groups.keys().map(move |group| (*group, worker))),
+        );
         let mut seats = Vec::new();
         for (number, (lane, recovered)) in (0..workers).zip(lanes.lanes) {
             let mut worker = Worker::new(Arc::clone(&shared), WorkerId(number), self.rng.next());

@@ -68,10 +68,11 @@ impl Core {
 }
 
 impl Worker {
-    /// Starts the worker's part of JetStream: opens its groups, and begins to form or join a cluster.
+    /// Starts the worker's part of JetStream: opens its groups, and begins to form or join a cluster. The groups of
+    /// all workers have been placed before ([`crate::NodeShared::place_groups`]).
     ///
     /// # Errors
-    /// When the metadata of the store cannot be read; the text is for the log.
+    /// When the metadata of the store cannot be read, or a group was placed at another worker; the text is for the log.
     pub fn start(
         &mut self,
         lane: Option<OpenedLane>,
@@ -81,6 +82,9 @@ impl Worker {
             self.core.enter_services();
         }
         if let (Some((lane, groups)), Some(disk)) = (lane, disk) {
+            if let Some(group) = groups.keys().find(|group| self.core.shared.worker_of(**group) != self.core.id) {
+                return Err(format!("group {group} is in the lane of another worker than it was placed at"));
+            }
             self.core
                 .open_groups(lane, groups, &disk)
                 .map_err(|e: OpenError| e.to_string())?;
