@@ -268,6 +268,19 @@ impl NodeShared {
 mod tests {
     use super::*;
 
+    /// No files, no environment.
+    struct Nothing;
+
+    impl tidelock_conf::Sources for Nothing {
+        fn read(&self, _: &str) -> Result<Vec<u8>, String> {
+            Err("there is none".to_owned())
+        }
+
+        fn env(&self, _: &str) -> Option<String> {
+            None
+        }
+    }
+
     #[test]
     fn a_group_stays_with_the_worker_in_whose_lane_it_is() {
         let identity = ServerIdentity {
@@ -279,7 +292,9 @@ mod tests {
             cores: 3,
             start: Now::default(),
         };
-        let shared = NodeShared::new(identity, Options::default(), 3);
+        let (flags, _) = tidelock_conf::parse_flags(&[]).expect("no flags");
+        let options = tidelock_conf::load(&flags, &Nothing).expect("no configuration").options;
+        let shared = NodeShared::new(identity, options, 3);
         let found = [(1, 1), (2, 0), (3, 2), (4, 1)].map(|(group, worker)| (GroupId(group), WorkerId(worker)));
         shared.place_groups(found.into_iter());
         let of = |group| shared.worker_of(GroupId(group)).0;
