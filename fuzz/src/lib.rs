@@ -8,12 +8,14 @@ mod client;
 mod link;
 mod replica;
 mod request;
+mod stream;
 mod subject;
 
 pub use client::{client, headers};
 pub use link::link;
 pub use replica::replica;
 pub use request::api;
+pub use stream::stream;
 pub use subject::subject;
 pub use tidelock_conf::fuzz as conf;
 pub use tidelock_jetstream::fuzz as jetstream;
@@ -33,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     ("link", link),
     ("replica", replica),
     ("store", store),
+    ("stream", stream),
     ("subject", subject),
     ("wal", wal),
 ];

@@ -78,7 +78,11 @@ fn consumer(verb: &str, names: &str, config: &str) -> String {
 
 /// As many messages as the request asks for.
 fn pull(connection: &mut Connection<'_>, names: &str, inbox: &[u8], body: &str) {
-    let batch = member(body, "batch").map_or(body, |value| value).trim().parse().unwrap_or(1);
+    let batch = member(body, "batch")
+        .map_or(body, |value| value)
+        .trim()
+        .parse()
+        .unwrap_or(1);
     for _ in 0..batch.min(BATCH_MAX) {
         connection.sequence += 1;
         let n = connection.sequence;

@@ -159,10 +159,14 @@ impl Connection<'_> {
 
     /// The same under another subject, as messages from a stream have it.
     pub fn deliver(&mut self, inbox: &[u8], subject: &[u8], reply: &[u8], header: usize, body: &[u8]) {
-        let parent = inbox.iter().rposition(|byte| *byte == b'.').map_or(&b""[..], |at| &inbox[..=at]);
-        let found = self.subs.iter().find(|(own, _)| {
-            own == inbox || (own.ends_with(b".*") && &own[..own.len() - 1] == parent)
-        });
+        let parent = inbox
+            .iter()
+            .rposition(|byte| *byte == b'.')
+            .map_or(&b""[..], |at| &inbox[..=at]);
+        let found = self
+            .subs
+            .iter()
+            .find(|(own, _)| own == inbox || (own.ends_with(b".*") && &own[..own.len() - 1] == parent));
         if let Some((_, sid)) = found {
             message(&mut self.output, subject, sid, reply, header, body);
         }
@@ -209,6 +213,9 @@ fn decimal(out: &mut Vec<u8>, number: usize) {
 
 fn number(text: &[u8]) -> usize {
     text.iter()
-        .fold(0, |sum: usize, digit| sum.saturating_mul(10).saturating_add(usize::from(digit.wrapping_sub(b'0'))))
+        .fold(0, |sum: usize, digit| {
+            sum.saturating_mul(10)
+                .saturating_add(usize::from(digit.wrapping_sub(b'0')))
+        })
         .min(1 << 26)
 }

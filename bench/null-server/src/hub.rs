@@ -42,7 +42,10 @@ impl Hub {
     }
 
     pub fn subscribe(&self, subject: &[u8], receiver: Receiver) {
-        lock(&self.receivers).entry(subject.to_vec()).or_default().push(receiver);
+        lock(&self.receivers)
+            .entry(subject.to_vec())
+            .or_default()
+            .push(receiver);
         self.changes.fetch_add(1, Ordering::Release);
     }
 
