@@ -258,16 +258,24 @@ fn copy(target: &mut Lane, source_id: u64, id: GroupId, group: &RecoveredGroup) 
     target.append_frame(&arrival(true));
 }
 
-/// Declares a lane drained and removes its files, the control files last.
+/// Declares a lane drained and removes its files, the control files last: a crash may bring back any file whose removal
+/// is not durable, and segments without a control file would be taken for a lane.
 fn remove(disk: &dyn Disk, mut lane: Lane) -> Result<(), WalError> {
     lane.write_control(disk, true)?;
     let names = disk.list(&lane.dir).unwrap_or_default();
     let (control, slots): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.starts_with("control-"));
-    for name in slots.into_iter().chain(control) {
+    remove_files(disk, &lane, &slots);
+    // Makes those removals durable, and the other slot say the same: either of the two may come back.
+    lane.write_control(disk, true)?;
+    remove_files(disk, &lane, &control);
+    Ok(())
+}
+
+fn remove_files(disk: &dyn Disk, lane: &Lane, names: &[&String]) {
+    for name in names {
         // What stays is recognised as drained at the next start, and removed then.
         if let Ok(file) = lane.dir.join(name) {
             let _ = disk.run(&IoOp::Remove { file });
         }
     }
-    Ok(())
 }

@@ -134,6 +134,18 @@ fn a_crash_at_any_operation_of_a_move_loses_and_doubles_nothing() {
 }
 
 #[test]
+fn files_of_a_lane_that_is_gone_may_come_back() {
+    for seed in 0..200 {
+        let disk = three_lanes();
+        let before = groups(&open_all(&disk, 1)).len();
+        disk.crash(seed);
+        let all = open_all(&disk, 2);
+        let damage: usize = all.lanes.iter().map(|(_, recovered)| recovered.damage.len()).sum();
+        assert_eq!((groups(&all).len(), damage), (before, 0), "seed {seed}");
+    }
+}
+
+#[test]
 fn of_two_replicas_the_younger_stays() {
     let disk = MemDisk::new();
     let mut all = open_all(&disk, 2);
