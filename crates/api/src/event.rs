@@ -306,7 +306,10 @@ pub fn system_fault(server: &ServerInfo, description: &str) -> Vec<u8> {
     to_json(&Reply {
         server,
         data: None,
-        error: Failure { code: 500, description },
+        error: Failure {
+            code: 500,
+            description,
+        },
     })
 }
 

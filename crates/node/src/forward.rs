@@ -238,7 +238,12 @@ impl Sender {
 
     /// Takes the routes of resolved publishes `first .. first + count`. Outcomes come in the order of numbers; what
     /// was resolved before is skipped. `each` gets a route, the offset in the run and how many it stands for.
-    pub(crate) fn resolve(&mut self, first: u64, count: usize, mut each: impl FnMut(&AckRoute, usize, usize)) {
+    pub(crate) fn resolve(
+        &mut self,
+        first: u64,
+        count: usize,
+        mut each: impl FnMut(&AckRoute, usize, usize),
+    ) {
         let end = first + count as u64;
         let mut at = first;
         while at < end {

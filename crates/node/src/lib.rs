@@ -22,7 +22,9 @@ pub use cluster::{LinkStats, LinkView, PeerEvent, PeerTable, PeerView};
 pub use deliver_batch::DeliverBatch;
 pub use directory::{Directory, StreamRoute};
 pub use groups::{MetaNotice, ReplicaView};
-pub use interest::{Change, ClientTarget, ConnKey, Interest, NodeTarget, Root, Service, StreamTarget, Target};
+pub use interest::{
+    Change, ClientTarget, ConnKey, Interest, NodeTarget, Root, Service, StreamTarget, Target,
+};
 pub use shared::{Account, Addresses, NodeShared, ServerIdentity, Totals};
 pub use system::{
     NeedsCell, PartCell, PastTraffic, ProcessProbe, ProcessStats, Resources, SystemCell, SystemShared,

@@ -8,8 +8,8 @@ use crate::interest::Interest;
 use crate::system::{PastTraffic, SystemShared};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tidelock_auth::{ConnectionType, Credentials, Verdict};
 use tidelock_base::{AccountId, BootId, GroupId, NodeId, Now, WorkerId};
 use tidelock_conf::{JetStreamLimits, Options};
@@ -226,7 +226,9 @@ impl NodeShared {
 
     /// A client subscribed, or gave it up.
     pub(crate) fn count_subscription(&self, account: AccountId, added: bool) {
-        let Some(account) = self.account(account) else { return };
+        let Some(account) = self.account(account) else {
+            return;
+        };
         if added {
             self.totals.subscriptions.fetch_add(1, Ordering::Relaxed);
             account.subscriptions.fetch_add(1, Ordering::Relaxed);
@@ -245,8 +247,9 @@ impl NodeShared {
     /// Says in which worker's lane each group was found at the start. A group stays there for as long as the process
     /// runs, whatever the number of workers was when it came. To be called once, before any worker starts.
     pub fn place_groups(&self, found: impl Iterator<Item = (GroupId, WorkerId)>) {
-        let elsewhere: BTreeMap<GroupId, WorkerId> =
-            found.filter(|(group, at)| self.usual_worker(*group) != *at).collect();
+        let elsewhere: BTreeMap<GroupId, WorkerId> = found
+            .filter(|(group, at)| self.usual_worker(*group) != *at)
+            .collect();
         // A second call would move groups under way; the first one holds.
         let _ = self.placed.set(elsewhere);
     }
@@ -293,9 +296,12 @@ mod tests {
             start: Now::default(),
         };
         let (flags, _) = tidelock_conf::parse_flags(&[]).expect("no flags");
-        let options = tidelock_conf::load(&flags, &Nothing).expect("no configuration").options;
+        let options = tidelock_conf::load(&flags, &Nothing)
+            .expect("no configuration")
+            .options;
         let shared = NodeShared::new(identity, options, 3);
-        let found = [(1, 1), (2, 0), (3, 2), (4, 1)].map(|(group, worker)| (GroupId(group), WorkerId(worker)));
+        let found =
+            [(1, 1), (2, 0), (3, 2), (4, 1)].map(|(group, worker)| (GroupId(group), WorkerId(worker)));
         shared.place_groups(found.into_iter());
         let of = |group| shared.worker_of(GroupId(group)).0;
         assert_eq!([1, 2, 3, 4, 5].map(of), [1, 0, 2, 1, 2]);

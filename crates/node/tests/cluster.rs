@@ -129,6 +129,18 @@ fn a_mesh_grows_from_one_seed_and_names_of_clusters_without_one_agree() {
 }
 
 #[test]
+fn a_configured_route_to_the_node_itself_counts_as_found() {
+    let mut net = Net::new();
+    net.add(1, &config("n0", &[0], ""));
+    net.run(SECOND);
+    let table = net.nodes[0].shared.peers.load();
+    assert_eq!(
+        (table.routes_found, table.routes_configured, table.peers.len()),
+        (1, 1, 0)
+    );
+}
+
+#[test]
 fn a_message_crosses_a_link_once() {
     let mut net = cluster(&[1, 2, 1]);
     let alice = net.client(0, 0);

@@ -74,7 +74,13 @@ pub(crate) struct Client {
 /// A frame of the protocol, as a client receives it.
 enum Frame {
     Line(String),
-    Message { subject: String, sid: u64, reply: String, header: Bytes, payload: Bytes },
+    Message {
+        subject: String,
+        sid: u64,
+        reply: String,
+        header: Bytes,
+        payload: Bytes,
+    },
 }
 
 impl Client {
@@ -84,28 +90,48 @@ impl Client {
              \"headers\":true,\"no_responders\":true}}\r\nSUB _INBOX.{}.* {INBOX_SID}\r\nPING\r\n",
             id.0
         );
-        Self { id, actor, end, input: Vec::new(), output: hello.into_bytes(), ready: false }
+        Self {
+            id,
+            actor,
+            end,
+            input: Vec::new(),
+            output: hello.into_bytes(),
+            ready: false,
+        }
     }
 
     /// Subscribes.
     pub(crate) fn subscribe(&mut self, subject: &str, sid: u64) {
-        self.output.extend_from_slice(format!("SUB {subject} {sid}\r\n").as_bytes());
+        self.output
+            .extend_from_slice(format!("SUB {subject} {sid}\r\n").as_bytes());
     }
 
     /// Publishes, with or without somewhere to answer to.
-    pub(crate) fn publish(&mut self, subject: &str, to: &ReplyTo, headers: &[(&str, String)], payload: &[u8]) {
+    pub(crate) fn publish(
+        &mut self,
+        subject: &str,
+        to: &ReplyTo,
+        headers: &[(&str, String)],
+        payload: &[u8],
+    ) {
         let reply = match to {
             ReplyTo::Nobody => String::new(),
             ReplyTo::Inbox(token) => format!("_INBOX.{}.{token} ", self.id.0),
             ReplyTo::Subject(subject) => format!("{subject} "),
         };
         if headers.is_empty() {
-            self.output.extend_from_slice(format!("PUB {subject} {reply}{}\r\n", payload.len()).as_bytes());
+            self.output
+                .extend_from_slice(format!("PUB {subject} {reply}{}\r\n", payload.len()).as_bytes());
         } else {
-            let lines: String = headers.iter().map(|(key, value)| format!("{key}: {value}\r\n")).collect();
+            let lines: String = headers
+                .iter()
+                .map(|(key, value)| format!("{key}: {value}\r\n"))
+                .collect();
             let block = format!("NATS/1.0\r\n{lines}\r\n");
             let total = block.len() + payload.len();
-            self.output.extend_from_slice(format!("HPUB {subject} {reply}{} {total}\r\n{block}", block.len()).as_bytes());
+            self.output.extend_from_slice(
+                format!("HPUB {subject} {reply}{} {total}\r\n{block}", block.len()).as_bytes(),
+            );
         }
         self.output.extend_from_slice(payload);
         self.output.extend_from_slice(b"\r\n");
@@ -134,13 +160,32 @@ impl Client {
             }
             // INFO and +OK say nothing that this client needs; after -ERR the connection ends.
             Frame::Line(_) => None,
-            Frame::Message { subject, sid: INBOX_SID, header, payload, .. } => {
+            Frame::Message {
+                subject,
+                sid: INBOX_SID,
+                header,
+                payload,
+                ..
+            } => {
                 let token = subject.rsplit('.').next().and_then(|token| token.parse().ok())?;
-                Some(Heard::Reply(Reply { token, header, payload }))
+                Some(Heard::Reply(Reply {
+                    token,
+                    header,
+                    payload,
+                }))
             }
-            Frame::Message { sid, reply, header, payload, .. } => {
-                Some(Heard::Message(Message { sid, reply, header, payload }))
-            }
+            Frame::Message {
+                sid,
+                reply,
+                header,
+                payload,
+                ..
+            } => Some(Heard::Message(Message {
+                sid,
+                reply,
+                header,
+                payload,
+            })),
         }
     }
 }
@@ -199,8 +244,14 @@ impl Reply {
 /// The code in the first line of a header block; 0 without one.
 pub(crate) fn status(header: &[u8]) -> u16 {
     let text = String::from_utf8_lossy(header).into_owned();
-    let first = text.split("\r\n").next().and_then(|line| line.strip_prefix("NATS/1.0 "));
-    first.and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok()).unwrap_or(0)
+    let first = text
+        .split("\r\n")
+        .next()
+        .and_then(|line| line.strip_prefix("NATS/1.0 "));
+    first
+        .and_then(|rest| rest.get(..3))
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -216,16 +267,31 @@ mod tests {
         let pieces: Vec<Heard> = all.iter().flat_map(|byte| client.receive(&[*byte])).collect();
         assert_eq!(whole, pieces);
         assert!(client.output.ends_with(b"PING\r\nPONG\r\n"));
-        let [Heard::Ready, Heard::Reply(reply), Heard::Message(message)] = whole.as_slice() else { panic!("{whole:?}") };
-        assert_eq!((reply.token, &reply.payload[..], reply.status()), (7, &b"abc"[..], 0));
-        assert_eq!((message.sid, message.reply.as_str(), &message.payload[..]), (2, "re.ply", &b"hi"[..]));
+        let [Heard::Ready, Heard::Reply(reply), Heard::Message(message)] = whole.as_slice() else {
+            panic!("{whole:?}")
+        };
+        assert_eq!(
+            (reply.token, &reply.payload[..], reply.status()),
+            (7, &b"abc"[..], 0)
+        );
+        assert_eq!(
+            (message.sid, message.reply.as_str(), &message.payload[..]),
+            (2, "re.ply", &b"hi"[..])
+        );
     }
 
     #[test]
     fn headers_of_replies() {
         let header = Bytes::from_static(b"NATS/1.0 404 Message Not Found\r\nNats-Sequence: 12\r\n\r\n");
-        let reply = Reply { token: 0, header, payload: Bytes::new() };
-        assert_eq!((reply.status(), reply.header("Nats-Sequence").as_deref()), (404, Some("12")));
+        let reply = Reply {
+            token: 0,
+            header,
+            payload: Bytes::new(),
+        };
+        assert_eq!(
+            (reply.status(), reply.header("Nats-Sequence").as_deref()),
+            (404, Some("12"))
+        );
         assert_eq!(reply.header("Nats"), None);
     }
 }

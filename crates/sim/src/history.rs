@@ -56,7 +56,11 @@ pub(crate) struct KvOp {
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) action: KvAction,
-    /// Who did it, for people.
+    /// Who did it.
+    #[expect(
+        dead_code,
+        reason = "for people: Debug shows it with a history that does not fit"
+    )]
     pub(crate) by: ClientId,
 }
 
@@ -66,7 +70,11 @@ pub(crate) enum KvAction {
     /// Found nothing, or a value and its revision.
     Read(Option<(u64, u64)>),
     /// Wrote a value if the revision was this one (0: none).
-    Write { expected: u64, value: u64, result: WriteResult },
+    Write {
+        expected: u64,
+        value: u64,
+        result: WriteResult,
+    },
 }
 
 /// How a conditional write ended.
@@ -85,6 +93,7 @@ pub(crate) enum WriteResult {
 pub(crate) struct Delivery {
     pub(crate) payload: String,
     /// Order among all events.
+    #[expect(dead_code, reason = "for people: Debug shows it")]
     pub(crate) at: u64,
     /// When its acknowledgement was confirmed.
     pub(crate) confirmed: Option<u64>,

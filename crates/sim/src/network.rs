@@ -37,7 +37,11 @@ pub(crate) enum Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A worker of a node.
-    Worker { node: usize, worker: usize, key: ConnKey },
+    Worker {
+        node: usize,
+        worker: usize,
+        key: ConnKey,
+    },
     /// A client.
     Client(u64),
     /// Nobody yet, or nobody any more.
@@ -53,7 +57,10 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) const fn other(self) -> Self {
-        Self { conn: self.conn, side: 1 - self.side }
+        Self {
+            conn: self.conn,
+            side: 1 - self.side,
+        }
     }
 }
 
@@ -130,7 +137,6 @@ pub(crate) enum Read {
 pub(crate) struct Network {
     conns: BTreeMap<u64, Conn>,
     ways: BTreeMap<(Host, Host), Way>,
-    slow: BTreeMap<(Host, Host), Duration>,
     next: u64,
     rng: Rng,
     events: Vec<(Mono, NetEvent)>,
@@ -150,7 +156,11 @@ impl Conn {
     /// From whom to whom flows what reaches this end.
     const fn way(&self, side: u8) -> (Host, Host) {
         let [dialled, accepted] = self.hosts;
-        if side == 0 { (accepted, dialled) } else { (dialled, accepted) }
+        if side == 0 {
+            (accepted, dialled)
+        } else {
+            (dialled, accepted)
+        }
     }
 }
 
@@ -159,7 +169,6 @@ impl Network {
         Self {
             conns: BTreeMap::new(),
             ways: BTreeMap::new(),
-            slow: BTreeMap::new(),
             next: 0,
             rng,
             events: Vec::new(),
@@ -171,10 +180,13 @@ impl Network {
         std::mem::take(&mut self.events)
     }
 
-    fn delay(&mut self, way: (Host, Host)) -> Duration {
-        let slow = self.slow.get(&way).copied().unwrap_or_default();
-        let most = if self.rng.per_mille(LATE_PER_MILLE) { DELAY_LATE } else { DELAY_USUAL };
-        slow + self.rng.between(Duration::from_micros(15), most)
+    fn delay(&mut self) -> Duration {
+        let most = if self.rng.per_mille(LATE_PER_MILLE) {
+            DELAY_LATE
+        } else {
+            DELAY_USUAL
+        };
+        self.rng.between(Duration::from_micros(15), most)
     }
 
     fn way(&self, way: (Host, Host)) -> Way {
@@ -189,8 +201,17 @@ impl Network {
         let conn = self.next;
         let hosts = [from, to];
         let owners = [owner, Owner::Nobody];
-        self.conns.insert(conn, Conn { hosts, owners, pipes: Default::default(), broken: false, open: false });
-        let at = now + self.delay((from, to));
+        self.conns.insert(
+            conn,
+            Conn {
+                hosts,
+                owners,
+                pipes: Default::default(),
+                broken: false,
+                open: false,
+            },
+        );
+        let at = now + self.delay();
         self.events.push((at, NetEvent::Ask(conn)));
         End { conn, side: 0 }
     }
@@ -204,19 +225,21 @@ impl Network {
 
     /// The host has accepted; its end belongs to `owner` from now on.
     pub(crate) fn accept(&mut self, now: Mono, conn: u64, owner: Owner) {
-        let Some(found) = self.conns.get_mut(&conn) else { return };
+        let Some(found) = self.conns.get_mut(&conn) else {
+            return;
+        };
         *found.owner(1) = owner;
         found.open = true;
-        let way = found.way(0);
-        let at = now + self.delay(way);
+        let at = now + self.delay();
         self.events.push((at, NetEvent::Answer(conn)));
     }
 
     /// Nobody is there who would accept.
     pub(crate) fn refuse(&mut self, now: Mono, conn: u64) {
-        let Some(found) = self.conns.get(&conn) else { return };
-        let way = found.way(0);
-        let at = now + self.delay(way);
+        let Some(found) = self.conns.get(&conn) else {
+            return;
+        };
+        let at = now + self.delay();
         self.events.push((at, NetEvent::Answer(conn)));
     }
 
@@ -232,12 +255,18 @@ impl Network {
 
     pub(crate) fn owner(&self, end: End) -> Owner {
         let side = usize::from(end.side);
-        self.conns.get(&end.conn).and_then(|conn| conn.owners.get(side)).copied().unwrap_or(Owner::Nobody)
+        self.conns
+            .get(&end.conn)
+            .and_then(|conn| conn.owners.get(side))
+            .copied()
+            .unwrap_or(Owner::Nobody)
     }
 
     /// The owner of an end closes it; the other end is told, if the way is open.
     pub(crate) fn close(&mut self, now: Mono, end: End) {
-        let Some(conn) = self.conns.get_mut(&end.conn) else { return };
+        let Some(conn) = self.conns.get_mut(&end.conn) else {
+            return;
+        };
         *conn.owner(end.side) = Owner::Nobody;
         let pipe = conn.pipe(end.side);
         pipe.closed = true;
@@ -280,10 +309,14 @@ impl Network {
     }
 
     fn push(&mut self, now: Mono, to: End, bytes: Option<Bytes>) {
-        let Some(way) = self.conns.get(&to.conn).map(|conn| conn.way(to.side)) else { return };
-        let at = now + self.delay(way);
+        let Some(way) = self.conns.get(&to.conn).map(|conn| conn.way(to.side)) else {
+            return;
+        };
+        let at = now + self.delay();
         let state = self.way(way);
-        let Some(conn) = self.conns.get_mut(&to.conn) else { return };
+        let Some(conn) = self.conns.get_mut(&to.conn) else {
+            return;
+        };
         if state == Way::Cut || conn.broken {
             conn.broken = true;
             return;
@@ -297,15 +330,21 @@ impl Network {
 
     /// Something should arrive now: whether there is something to read.
     pub(crate) fn arrive(&mut self, now: Mono, end: End) -> bool {
-        let Some(way) = self.conns.get(&end.conn).map(|conn| conn.way(end.side)) else { return false };
+        let Some(way) = self.conns.get(&end.conn).map(|conn| conn.way(end.side)) else {
+            return false;
+        };
         let state = self.way(way);
-        let Some(conn) = self.conns.get_mut(&end.conn) else { return false };
+        let Some(conn) = self.conns.get_mut(&end.conn) else {
+            return false;
+        };
         let broken = conn.broken;
         let pipe = conn.pipe(end.side);
         if state == Way::Held || pipe.flying.front().is_none_or(|first| first.at > now) {
             return false;
         }
-        let Some(first) = pipe.flying.pop_front() else { return false };
+        let Some(first) = pipe.flying.pop_front() else {
+            return false;
+        };
         pipe.flying_bytes -= first.bytes.as_ref().map_or(0, Bytes::len);
         if state == Way::Cut && !broken {
             conn.broken = true;
@@ -322,7 +361,9 @@ impl Network {
 
     /// Takes up to `most` bytes that have arrived.
     pub(crate) fn read(&mut self, now: Mono, end: End, most: usize) -> Read {
-        let Some(conn) = self.conns.get_mut(&end.conn) else { return Read::Ended };
+        let Some(conn) = self.conns.get_mut(&end.conn) else {
+            return Read::Ended;
+        };
         let pipe = conn.pipe(end.side);
         if pipe.inbox.is_empty() {
             return if pipe.ended { Read::Ended } else { Read::Empty };
@@ -330,8 +371,7 @@ impl Network {
         let n = most.min(pipe.inbox.len());
         let bytes = pipe.inbox.drain(..n).collect();
         if std::mem::take(&mut pipe.blocked) {
-            let way = conn.way(end.other().side);
-            let at = now + self.delay(way);
+            let at = now + self.delay();
             self.events.push((at, NetEvent::Room(end.other())));
         }
         Read::Bytes(bytes)
@@ -339,7 +379,10 @@ impl Network {
 
     /// Whether a read would find something.
     pub(crate) fn is_readable(&self, end: End) -> bool {
-        let pipe = self.conns.get(&end.conn).and_then(|conn| conn.pipes.get(usize::from(end.side)));
+        let pipe = self
+            .conns
+            .get(&end.conn)
+            .and_then(|conn| conn.pipes.get(usize::from(end.side)));
         pipe.is_some_and(|pipe| !pipe.inbox.is_empty() || pipe.ended)
     }
 
@@ -352,8 +395,12 @@ impl Network {
             self.release(now, (from, to));
         }
         if state == Way::Open && before == Way::Cut {
-            let broken: Vec<u64> =
-                self.conns.iter().filter(|(_, conn)| conn.broken && conn.open).map(|(id, _)| *id).collect();
+            let broken: Vec<u64> = self
+                .conns
+                .iter()
+                .filter(|(_, conn)| conn.broken && conn.open)
+                .map(|(id, _)| *id)
+                .collect();
             for conn in broken {
                 self.reset_if_open(now, conn);
             }
@@ -361,7 +408,9 @@ impl Network {
     }
 
     fn reset_if_open(&mut self, now: Mono, conn: u64) {
-        let Some(found) = self.conns.get(&conn) else { return };
+        let Some(found) = self.conns.get(&conn) else {
+            return;
+        };
         if [0, 1].iter().all(|side| self.way(found.way(*side)) == Way::Open) {
             self.reset(now, conn);
         }
@@ -375,7 +424,8 @@ impl Network {
                 }
                 for flying in &mut conn.pipe(side).flying {
                     flying.at = flying.at.max(now + DELAY_USUAL);
-                    self.events.push((flying.at, NetEvent::Arrive(End { conn: *id, side })));
+                    self.events
+                        .push((flying.at, NetEvent::Arrive(End { conn: *id, side })));
                 }
             }
         }
@@ -384,13 +434,14 @@ impl Network {
     /// Ends a connection as a reset does: what is in flight is lost, both ends are told.
     fn reset(&mut self, now: Mono, conn: u64) {
         for side in [0, 1] {
-            let Some(found) = self.conns.get_mut(&conn) else { return };
+            let Some(found) = self.conns.get_mut(&conn) else {
+                return;
+            };
             found.broken = true;
             let pipe = found.pipe(side);
             pipe.flying.clear();
             pipe.flying_bytes = 0;
-            let way = found.way(side);
-            let at = now + self.delay(way);
+            let at = now + self.delay();
             if let Some(found) = self.conns.get_mut(&conn) {
                 found.pipe(side).flying.push_back(Flying { at, bytes: None });
                 self.events.push((at, NetEvent::Arrive(End { conn, side })));
@@ -401,7 +452,12 @@ impl Network {
     /// Resets all open connections between two hosts, or a part of them.
     pub(crate) fn reset_between(&mut self, now: Mono, one: Host, other: Host, per_mille: u64) {
         let found = |conn: &Conn| conn.open && (conn.hosts == [one, other] || conn.hosts == [other, one]);
-        let all: Vec<u64> = self.conns.iter().filter(|(_, conn)| found(conn)).map(|(id, _)| *id).collect();
+        let all: Vec<u64> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| found(conn))
+            .map(|(id, _)| *id)
+            .collect();
         for conn in all {
             if self.rng.per_mille(per_mille) {
                 self.reset(now, conn);
@@ -409,14 +465,8 @@ impl Network {
         }
     }
 
-    /// Everything from one host to another takes longer by this.
-    pub(crate) fn set_slow(&mut self, from: Host, to: Host, by: Duration) {
-        self.slow.insert((from, to), by);
-    }
-
-    /// All ways are open and fast again.
+    /// All ways are open again.
     pub(crate) fn heal(&mut self, now: Mono) {
-        self.slow.clear();
         let ways: Vec<(Host, Host)> = self.ways.keys().copied().collect();
         for (from, to) in ways {
             self.set_way(now, from, to, Way::Open);

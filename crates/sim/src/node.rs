@@ -14,7 +14,8 @@ use std::time::Duration;
 use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
 use tidelock_node::{
-    Addresses, Cell, ConnKey, HangUp, IoJob, IoOwner, Listener, NodeShared, Output, ReplicaView, ServerIdentity, Worker,
+    Addresses, Cell, ConnKey, HangUp, IoJob, IoOwner, Listener, NodeShared, Output, ReplicaView,
+    ServerIdentity, Worker,
 };
 use tidelock_record::{Disk, IoDone, IoOp, IoRequest, MemDisk};
 use tidelock_wal::{LaneConfig, recover_all};
@@ -126,7 +127,9 @@ fn host(node: usize) -> String {
 
 /// Configuration of one of `count` nodes.
 fn configuration(node: usize, count: usize) -> String {
-    let routes: Vec<String> = (0..count).map(|n| format!("\"nats-route://{}:{ROUTE_PORT}\"", host(n))).collect();
+    let routes: Vec<String> = (0..count)
+        .map(|n| format!("\"nats-route://{}:{ROUTE_PORT}\"", host(n)))
+        .collect();
     format!(
         "server_name: n{node}\nlisten: \"{0}:{CLIENT_PORT}\"\njetstream {{ store_dir: \"/n{node}\", max_file_store: 10GB, \
          max_memory_store: 1GB }}\ncluster {{ name: sim, listen: \"{0}:{ROUTE_PORT}\", ping_interval: 2, \
@@ -152,7 +155,9 @@ impl Sources for Text<'_> {
 fn parse(text: &str) -> Options {
     let words = ["-c".to_owned(), "sim.conf".to_owned()];
     let (flags, _) = tidelock_conf::parse_flags(&words).expect("these flags are fine");
-    tidelock_conf::load(&flags, &Text(text)).expect("this configuration is fine").options
+    tidelock_conf::load(&flags, &Text(text))
+        .expect("this configuration is fine")
+        .options
 }
 
 impl Node {
@@ -183,7 +188,10 @@ impl Node {
 
     fn now(&self, mono: Mono) -> Now {
         let passed = i64::try_from(mono.0).unwrap_or(i64::MAX);
-        Now { mono, wall: Wall(EPOCH + passed + self.wall_offset) }
+        Now {
+            mono,
+            wall: Wall(EPOCH + passed + self.wall_offset),
+        }
     }
 
     pub(crate) const fn is_running(&self) -> bool {
@@ -227,7 +235,8 @@ impl Node {
             http_host: String::new(),
             http_port: 0,
         }));
-        let lanes = recover_all(&*self.disk, workers, &LaneConfig::new(self.rng.next())).map_err(|e| e.to_string())?;
+        let lanes = recover_all(&*self.disk, workers, &LaneConfig::new(self.rng.next()))
+            .map_err(|e| e.to_string())?;
         for (_, lane) in &lanes.lanes {
             if let Some(damage) = lane.damage.first() {
                 return Err(format!("the log is damaged: {damage:?}"));
@@ -259,7 +268,9 @@ impl Node {
 
     /// Power is lost: nothing of the process remains, and of the disk what the model leaves.
     pub(crate) fn crash(&mut self, now: Mono, net: &mut Network) {
-        let Some(running) = self.running.take() else { return };
+        let Some(running) = self.running.take() else {
+            return;
+        };
         for seat in running.seats {
             for line in seat.keys.into_values() {
                 net.close(now, line.end);
@@ -270,7 +281,9 @@ impl Node {
                 }
             }
             for mut jobs in seat.helpers.into_values() {
-                let Some(job) = jobs.pop_front().filter(|job| job.result.is_none()) else { continue };
+                let Some(job) = jobs.pop_front().filter(|job| job.result.is_none()) else {
+                    continue;
+                };
                 self.begin_write(&job.request.op);
             }
         }
@@ -280,12 +293,19 @@ impl Node {
 
     /// The power goes during a write: it may have reached the disk's cache.
     fn begin_write(&mut self, op: &IoOp) {
-        if let IoOp::Write { file, offset, parts, .. } = op
+        if let IoOp::Write {
+            file, offset, parts, ..
+        } = op
             && self.rng.per_mille(500)
         {
             let (file, offset, parts) = (file.clone(), *offset, parts.clone());
             // Whatever comes of it, the crash that follows decides what is kept.
-            let _ = self.disk.run(&IoOp::Write { file, offset, parts, sync: false });
+            let _ = self.disk.run(&IoOp::Write {
+                file,
+                offset,
+                parts,
+                sync: false,
+            });
         }
     }
 
@@ -349,12 +369,22 @@ impl Node {
     }
 
     /// One turn of a worker.
-    pub(crate) fn turn(&mut self, worker: usize, mono: Mono, net: &mut Network, trace: &mut Trace) -> Effects {
+    pub(crate) fn turn(
+        &mut self,
+        worker: usize,
+        mono: Mono,
+        net: &mut Network,
+        trace: &mut Trace,
+    ) -> Effects {
         let now = self.now(mono);
         let (node, busy) = (self.number, Duration::from_nanos(2_000 + self.rng.below(20_000)));
         let time = self.disk_time;
         let mut effects = Effects::default();
-        let Some(seat) = self.running.as_mut().and_then(|running| running.seats.get_mut(worker)) else {
+        let Some(seat) = self
+            .running
+            .as_mut()
+            .and_then(|running| running.seats.get_mut(worker))
+        else {
             return effects;
         };
         seat.planned = None;
@@ -378,14 +408,23 @@ impl Node {
                 }
             }
             let jobs = std::mem::take(&mut out.io);
-            if !seat.submit(worker, jobs, mono, (&self.disk, time, &mut self.rng), &mut effects) {
+            if !seat.submit(
+                worker,
+                jobs,
+                mono,
+                (&self.disk, time, &mut self.rng),
+                &mut effects,
+            ) {
                 break;
             }
         }
         seat.carry_out(place, &mut out, net, trace);
         for (to, cells) in out.cells.drain(..) {
             let to = usize::from(to.0);
-            self.input(to, Input::Cells(WorkerId(u16::try_from(worker).unwrap_or(0)), cells));
+            self.input(
+                to,
+                Input::Cells(WorkerId(u16::try_from(worker).unwrap_or(0)), cells),
+            );
             effects.wake.insert(to);
         }
         if let Some(seat) = self.seat(worker) {
@@ -397,7 +436,10 @@ impl Node {
     /// The operation that a helper is at has ended: tells the worker, and answers when the next one will end.
     pub(crate) fn disk_ended(&mut self, worker: usize, helper: Helper, mono: Mono) -> Option<Mono> {
         let time = self.disk_time;
-        let Some(seat) = self.running.as_mut().and_then(|running| running.seats.get_mut(worker)) else { return None };
+        let seat = self
+            .running
+            .as_mut()
+            .and_then(|running| running.seats.get_mut(worker))?;
         let jobs = seat.helpers.get_mut(&helper)?;
         let job = jobs.pop_front()?;
         let done = job.result.unwrap_or_else(|| run(&self.disk, job.request));
@@ -415,7 +457,10 @@ impl Node {
 
     /// Peers that it has links with.
     pub(crate) fn peers_up(&self) -> usize {
-        let table = self.running.as_ref().map(|running| running.shared.peers.load_full());
+        let table = self
+            .running
+            .as_ref()
+            .map(|running| running.shared.peers.load_full());
         table.map_or(0, |table| table.peers.iter().filter(|peer| peer.up).count())
     }
 }
@@ -430,7 +475,10 @@ struct Place {
 
 fn run(disk: &MemDisk, request: IoRequest) -> IoDone {
     let result = disk.run(&request.op);
-    IoDone { token: request.token, result }
+    IoDone {
+        token: request.token,
+        result,
+    }
 }
 
 /// Begins the first operation of a helper: it takes effect at once or at its end, as chance will have it.
@@ -448,10 +496,19 @@ impl Seat {
             Input::Cells(from, cells) => self.worker.receive_cells(from, cells),
             Input::Accept(conn, listener) => {
                 let port = 40_000 + u16::try_from(conn % 20_000).unwrap_or(0);
-                let key = self.worker.accept(SocketAddr::from(([10, 0, 9, 9], port)), listener);
+                let key = self
+                    .worker
+                    .accept(SocketAddr::from(([10, 0, 9, 9], port)), listener);
                 let Place { node, worker, mono } = place;
                 net.accept(mono, conn, Owner::Worker { node, worker, key });
-                self.keys.insert(key, Line { end: End { conn, side: 1 }, rest: Vec::new(), show_again: false });
+                self.keys.insert(
+                    key,
+                    Line {
+                        end: End { conn, side: 1 },
+                        rest: Vec::new(),
+                        show_again: false,
+                    },
+                );
             }
             Input::Dialled(key, _) if !self.keys.contains_key(&key) => {}
             Input::Dialled(key, Some(_)) => {
@@ -460,7 +517,10 @@ impl Seat {
             }
             Input::Dialled(key, None) => {
                 self.keys.remove(&key);
-                self.worker.hang_up(key, HangUp::Refused("Connection refused (os error 111)".to_owned()));
+                self.worker.hang_up(
+                    key,
+                    HangUp::Refused("Connection refused (os error 111)".to_owned()),
+                );
             }
             Input::Readable(key) => self.read(place, key, net, trace, rng),
             Input::Writable(key) => self.write(place, key, net, trace),
@@ -476,7 +536,9 @@ impl Seat {
 
     /// Shows the worker what has come on a connection, in pieces of any size.
     fn read(&mut self, place: Place, key: ConnKey, net: &mut Network, trace: &mut Trace, rng: &mut Rng) {
-        let Some(line) = self.keys.get_mut(&key) else { return };
+        let Some(line) = self.keys.get_mut(&key) else {
+            return;
+        };
         let worker = &mut self.worker;
         if std::mem::take(&mut line.show_again) && !line.rest.is_empty() && !worker.is_paused(key) {
             let rest = std::mem::take(&mut line.rest);
@@ -490,7 +552,9 @@ impl Seat {
         }
         let odd = rng.per_mille(100);
         let large = worker.payload_buffer(key).map(|buffer| buffer.len());
-        let room = large.unwrap_or_else(|| SCRATCH.saturating_sub(line.rest.len())).max(1);
+        let room = large
+            .unwrap_or_else(|| SCRATCH.saturating_sub(line.rest.len()))
+            .max(1);
         let most = if odd { 1 + rng.index(room) } else { room };
         match net.read(place.mono, line.end, most) {
             Read::Empty => {}
@@ -499,7 +563,12 @@ impl Seat {
                 return;
             }
             Read::Bytes(bytes) => {
-                trace.event(place.mono, 1, line.end.conn * 2 + u64::from(line.end.side), &bytes);
+                trace.event(
+                    place.mono,
+                    1,
+                    line.end.conn * 2 + u64::from(line.end.side),
+                    &bytes,
+                );
                 if large.is_some() {
                     if let Some(buffer) = worker.payload_buffer(key) {
                         for (place, byte) in buffer.iter_mut().zip(&bytes) {
@@ -552,7 +621,11 @@ impl Seat {
     ) -> bool {
         let mut ran = false;
         for job in all {
-            let helper = if job.owner == IoOwner::Log { Helper::Log } else { Helper::Files };
+            let helper = if job.owner == IoOwner::Log {
+                Helper::Log
+            } else {
+                Helper::Files
+            };
             let queue = self.helpers.entry(helper).or_default();
             if job.inline && queue.is_empty() && rng.per_mille(500) {
                 for request in job.requests {
@@ -563,7 +636,11 @@ impl Seat {
             }
             let idle = queue.is_empty();
             let owner = job.owner;
-            queue.extend(job.requests.into_iter().map(|request| Job { owner, request, result: None }));
+            queue.extend(job.requests.into_iter().map(|request| Job {
+                owner,
+                request,
+                result: None,
+            }));
             if idle && let Some(at) = begin(queue, disk, now, time, rng) {
                 effects.disk.push((worker, helper, at));
             }
@@ -573,12 +650,24 @@ impl Seat {
 
     fn carry_out(&mut self, place: Place, out: &mut Output, net: &mut Network, trace: &mut Trace) {
         for (key, address) in out.dials.drain(..) {
-            let owner = Owner::Worker { node: place.node, worker: place.worker, key };
+            let owner = Owner::Worker {
+                node: place.node,
+                worker: place.worker,
+                key,
+            };
             if let Some(to) = Node::at_address(&address, usize::from(u8::MAX)) {
                 let end = net.dial(place.mono, Host::Node(place.node), Host::Node(to), owner);
-                self.keys.insert(key, Line { end, rest: Vec::new(), show_again: false });
+                self.keys.insert(
+                    key,
+                    Line {
+                        end,
+                        rest: Vec::new(),
+                        show_again: false,
+                    },
+                );
             } else {
-                self.worker.hang_up(key, HangUp::Refused(format!("no such host: {address}")));
+                self.worker
+                    .hang_up(key, HangUp::Refused(format!("no such host: {address}")));
             }
         }
         for key in std::mem::take(&mut out.writes) {

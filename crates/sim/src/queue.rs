@@ -46,12 +46,19 @@ impl<E> Ord for Planned<E> {
 
 impl<E> Queue<E> {
     pub(crate) const fn new() -> Self {
-        Self { heap: BinaryHeap::new(), next: 0 }
+        Self {
+            heap: BinaryHeap::new(),
+            next: 0,
+        }
     }
 
     pub(crate) fn push(&mut self, at: Mono, event: E) {
         self.next += 1;
-        self.heap.push(Reverse(Planned { at, number: self.next, event }));
+        self.heap.push(Reverse(Planned {
+            at,
+            number: self.next,
+            event,
+        }));
     }
 
     /// When the next event is.
@@ -60,7 +67,9 @@ impl<E> Queue<E> {
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Mono, E)> {
-        self.heap.pop().map(|Reverse(planned)| (planned.at, planned.event))
+        self.heap
+            .pop()
+            .map(|Reverse(planned)| (planned.at, planned.event))
     }
 }
 
@@ -75,7 +84,9 @@ mod tests {
             queue.push(Mono(at), event);
         }
         assert_eq!(queue.next_at(), Some(Mono(1)));
-        let all: String = std::iter::from_fn(|| queue.pop()).map(|(_, event)| event).collect();
+        let all: String = std::iter::from_fn(|| queue.pop())
+            .map(|(_, event)| event)
+            .collect();
         assert_eq!(all, "abcd");
     }
 }

@@ -1,6 +1,8 @@
 //! One run: a cluster comes up, is used and broken for a while, heals, and is judged.
 
-use crate::actors::{Actor, Auditor, Core, EVENTS, Keys, Line, Nemesis, Publisher, Puller, Scene, Setup, WORK};
+use crate::actors::{
+    Actor, Auditor, Core, EVENTS, Keys, Line, Nemesis, Publisher, Puller, Scene, Setup, WORK,
+};
 use crate::checkers::{self, Replicas};
 use crate::history::History;
 use crate::rng::Rng;
@@ -37,7 +39,10 @@ pub struct Plan {
 
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plan").field("seed", &self.seed).field("seconds", &self.seconds).finish_non_exhaustive()
+        f.debug_struct("Plan")
+            .field("seed", &self.seed)
+            .field("seconds", &self.seconds)
+            .finish_non_exhaustive()
     }
 }
 
@@ -82,7 +87,12 @@ struct Run {
 /// Runs a plan.
 #[must_use]
 pub fn run(plan: Plan) -> Report {
-    let Plan { seed, seconds, workload, trace } = plan;
+    let Plan {
+        seed,
+        seconds,
+        workload,
+        trace,
+    } = plan;
     let mut rng = Rng::new(seed);
     let mut run = Run {
         world: World::new(3, &mut rng, Trace::new(trace)),
@@ -169,13 +179,21 @@ impl Run {
     /// From here on nothing is broken: everyone is served, replicas agree, and all that counts is there.
     fn recover(&mut self, workload: Workload) {
         let healed = self.world.now();
-        let expecting: Vec<usize> =
-            self.actors.iter().enumerate().filter(|(_, actor)| actor.expects_answers()).map(|(n, _)| n).collect();
-        let served = |run: &Self| checkers::silent(&run.history, &expecting, healed).is_empty() && run.is_mesh();
+        let expecting: Vec<usize> = self
+            .actors
+            .iter()
+            .enumerate()
+            .filter(|(_, actor)| actor.expects_answers())
+            .map(|(n, _)| n)
+            .collect();
+        let served =
+            |run: &Self| checkers::silent(&run.history, &expecting, healed).is_empty() && run.is_mesh();
         if !self.go(SERVED_MAX, served) {
             let silent = checkers::silent(&self.history, &expecting, healed);
             let peers: Vec<usize> = self.world.nodes.iter().map(crate::node::Node::peers_up).collect();
-            self.fail(&format!("not everyone is served after healing: actors {silent:?}, peers {peers:?}"));
+            self.fail(&format!(
+                "not everyone is served after healing: actors {silent:?}, peers {peers:?}"
+            ));
             return;
         }
         self.actors.iter_mut().for_each(|actor| actor.stop());
@@ -201,7 +219,9 @@ impl Run {
                 auditors.push(self.add(Auditor::new(stream, node)));
             }
         }
-        if !self.go(AUDIT_MAX, |run| auditors.iter().all(|auditor| run.actor_is_done(*auditor))) {
+        if !self.go(AUDIT_MAX, |run| {
+            auditors.iter().all(|auditor| run.actor_is_done(*auditor))
+        }) {
             self.fail("the streams cannot be read back");
         }
     }
@@ -216,8 +236,17 @@ impl Run {
     }
 
     fn with(&mut self, me: usize, f: impl FnOnce(&mut dyn Actor, &mut Scene<'_>)) {
-        let Some(actor) = self.actors.get_mut(me) else { return };
-        f(&mut **actor, &mut Scene { me, world: &mut self.world, history: &mut self.history });
+        let Some(actor) = self.actors.get_mut(me) else {
+            return;
+        };
+        f(
+            &mut **actor,
+            &mut Scene {
+                me,
+                world: &mut self.world,
+                history: &mut self.history,
+            },
+        );
     }
 
     /// Lets time pass until something is reached; `false` if it is not reached in time, or something is wrong.
@@ -229,7 +258,9 @@ impl Run {
                 Some(Happening::Heard(actor, client, heard)) => {
                     self.with(actor, |actor, scene| actor.heard(scene, client, heard));
                 }
-                Some(Happening::Timer(actor, tag)) => self.with(actor, |actor, scene| actor.timer(scene, tag)),
+                Some(Happening::Timer(actor, tag)) => {
+                    self.with(actor, |actor, scene| actor.timer(scene, tag))
+                }
                 None => {
                     self.look();
                     if !self.violations.is_empty() || !self.world.violations.is_empty() {
@@ -254,7 +285,11 @@ impl Run {
     }
 
     fn views(&self) -> Vec<ReplicaView> {
-        self.world.nodes.iter().flat_map(crate::node::Node::replicas).collect()
+        self.world
+            .nodes
+            .iter()
+            .flat_map(crate::node::Node::replicas)
+            .collect()
     }
 
     fn actor_is_done(&self, actor: usize) -> bool {

@@ -37,13 +37,21 @@ pub(crate) struct Trace {
 
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trace").field("hash", &self.hash).field("events", &self.events).finish_non_exhaustive()
+        f.debug_struct("Trace")
+            .field("hash", &self.hash)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
     }
 }
 
 impl Trace {
     pub(crate) fn new(lines: Option<Box<dyn Write>>) -> Self {
-        Self { hash: 0, events: 0, now: Mono(0), lines }
+        Self {
+            hash: 0,
+            events: 0,
+            now: Mono(0),
+            lines,
+        }
     }
 
     /// Something happens at this time.

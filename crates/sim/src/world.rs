@@ -18,9 +18,21 @@ const TURNS_MAX: u32 = 20_000;
 #[derive(Debug)]
 enum Event {
     Net(NetEvent),
-    Turn { node: usize, life: u64, worker: usize },
-    Disk { node: usize, life: u64, worker: usize, helper: Helper },
-    Timer { actor: usize, tag: u64 },
+    Turn {
+        node: usize,
+        life: u64,
+        worker: usize,
+    },
+    Disk {
+        node: usize,
+        life: u64,
+        worker: usize,
+        helper: Helper,
+    },
+    Timer {
+        actor: usize,
+        tag: u64,
+    },
 }
 
 /// What an actor of the workload is told.
@@ -103,10 +115,25 @@ impl World {
         match event {
             Event::Net(event) => self.net_event(event),
             Event::Turn { node, life, worker } => self.turn(at, node, life, worker),
-            Event::Disk { node, life, worker, helper } => {
-                let Some(found) = self.nodes.get_mut(node).filter(|found| found.lives == life) else { return };
+            Event::Disk {
+                node,
+                life,
+                worker,
+                helper,
+            } => {
+                let Some(found) = self.nodes.get_mut(node).filter(|found| found.lives == life) else {
+                    return;
+                };
                 if let Some(at) = found.disk_ended(worker, helper, self.now) {
-                    self.queue.push(at, Event::Disk { node, life, worker, helper });
+                    self.queue.push(
+                        at,
+                        Event::Disk {
+                            node,
+                            life,
+                            worker,
+                            helper,
+                        },
+                    );
                 }
                 self.wake(node, worker);
             }
@@ -139,15 +166,20 @@ impl World {
     }
 
     fn asked(&mut self, conn: u64) {
-        let Some(Host::Node(node)) = self.net.asked(conn) else { return };
+        let Some(Host::Node(node)) = self.net.asked(conn) else {
+            return;
+        };
         let workers = self.nodes.get(node).map_or(0, Node::workers);
         if workers == 0 {
             self.net.refuse(self.now, conn);
             return;
         }
         let client = matches!(self.net.owner(End { conn, side: 0 }), Owner::Client(_));
-        let (worker, listener) =
-            if client { (self.rng.index(workers), Listener::Client) } else { (0, Listener::Route) };
+        let (worker, listener) = if client {
+            (self.rng.index(workers), Listener::Client)
+        } else {
+            (0, Listener::Route)
+        };
         self.tell(node, worker, Input::Accept(conn, listener));
     }
 
@@ -177,14 +209,25 @@ impl World {
     }
 
     fn plan_turn(&mut self, node: usize, worker: usize, at: Mono) {
-        let Some(found) = self.nodes.get_mut(node) else { return };
+        let Some(found) = self.nodes.get_mut(node) else {
+            return;
+        };
         if let Some(at) = found.plan(worker, at) {
-            self.queue.push(at, Event::Turn { node, life: found.lives, worker });
+            self.queue.push(
+                at,
+                Event::Turn {
+                    node,
+                    life: found.lives,
+                    worker,
+                },
+            );
         }
     }
 
     fn turn(&mut self, at: Mono, node: usize, life: u64, worker: usize) {
-        let Some(found) = self.nodes.get_mut(node).filter(|found| found.lives == life) else { return };
+        let Some(found) = self.nodes.get_mut(node).filter(|found| found.lives == life) else {
+            return;
+        };
         if !found.is_planned(worker, at) {
             return;
         }
@@ -200,7 +243,15 @@ impl World {
         turn_of(self.now, None);
         let next = found.wants_turn(worker, self.now);
         for (worker, helper, at) in disk {
-            self.queue.push(at, Event::Disk { node, life, worker, helper });
+            self.queue.push(
+                at,
+                Event::Disk {
+                    node,
+                    life,
+                    worker,
+                    helper,
+                },
+            );
         }
         for other in wake {
             self.wake(node, other);
@@ -219,7 +270,8 @@ impl World {
         }
         entry.1 += 1;
         if entry.1 > TURNS_MAX {
-            self.violations.push(format!("worker {worker} of node {node} runs in circles"));
+            self.violations
+                .push(format!("worker {worker} of node {node} runs in circles"));
         }
     }
 
@@ -229,7 +281,9 @@ impl World {
     pub(crate) fn connect(&mut self, actor: usize, node: usize) -> ClientId {
         self.next_client += 1;
         let id = ClientId(self.next_client);
-        let end = self.net.dial(self.now, Host::Clients, Host::Node(node), Owner::Client(id.0));
+        let end = self
+            .net
+            .dial(self.now, Host::Clients, Host::Node(node), Owner::Client(id.0));
         self.clients.insert(id, Client::new(id, actor, end));
         id
     }
@@ -265,9 +319,14 @@ impl World {
     }
 
     fn client_writes(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
         while !client.output.is_empty() {
-            let Ok((n, bytes)) = self.net.write(self.now, client.end, std::iter::once(client.output.as_slice())) else {
+            let Ok((n, bytes)) =
+                self.net
+                    .write(self.now, client.end, std::iter::once(client.output.as_slice()))
+            else {
                 return;
             };
             self.trace.event(self.now, 6, id.0, &bytes);
@@ -282,10 +341,13 @@ impl World {
                 Read::Ended => return self.client_gone(id),
                 Read::Bytes(bytes) => {
                     self.trace.event(self.now, 7, id.0, &bytes);
-                    let Some(client) = self.clients.get_mut(&id) else { return };
+                    let Some(client) = self.clients.get_mut(&id) else {
+                        return;
+                    };
                     let actor = client.actor;
                     let heard = client.receive(&bytes);
-                    self.happenings.extend(heard.into_iter().map(|heard| Happening::Heard(actor, id, heard)));
+                    self.happenings
+                        .extend(heard.into_iter().map(|heard| Happening::Heard(actor, id, heard)));
                 }
             }
         }
@@ -293,10 +355,13 @@ impl World {
     }
 
     fn client_gone(&mut self, id: ClientId) {
-        let Some(client) = self.clients.remove(&id) else { return };
+        let Some(client) = self.clients.remove(&id) else {
+            return;
+        };
         self.trace.event(self.now, 8, id.0, &[]);
         self.net.close(self.now, client.end);
-        self.happenings.push_back(Happening::Heard(client.actor, id, Heard::Closed));
+        self.happenings
+            .push_back(Happening::Heard(client.actor, id, Heard::Closed));
     }
 
     /// Tells an actor when this time has passed.
@@ -309,16 +374,21 @@ impl World {
     /// Starts a node that is down, on this many workers.
     pub(crate) fn start(&mut self, node: usize, workers: u16) {
         let now = self.now;
-        let Some(found) = self.nodes.get_mut(node).filter(|found| !found.is_running()) else { return };
+        let Some(found) = self.nodes.get_mut(node).filter(|found| !found.is_running()) else {
+            return;
+        };
         turn_of(now, Some((node, 0)));
         let result = found.start(now, workers);
         turn_of(now, None);
         let (number, life) = (found.number, found.lives);
         self.trace.event(now, 9, node as u64, &[]);
-        self.trace.say(|| format!("n{number} starts (life {life}, {workers} workers): {result:?}"));
+        self.trace
+            .say(|| format!("n{number} starts (life {life}, {workers} workers): {result:?}"));
         match result {
             Ok(()) => (0..usize::from(workers)).for_each(|worker| self.wake(node, worker)),
-            Err(text) => self.violations.push(format!("node {node} does not start: {text}")),
+            Err(text) => self
+                .violations
+                .push(format!("node {node} does not start: {text}")),
         }
     }
 

@@ -213,7 +213,11 @@ impl Found {
         let headers = self.scans.values().flat_map(|scan| &scan.batches);
         let told = headers.map(|header| header.stamp.synced);
         // What a drained lane held lies elsewhere, and nothing of it is missed.
-        let control = self.control.as_ref().filter(|control| !control.drained).map(|control| control.synced);
+        let control = self
+            .control
+            .as_ref()
+            .filter(|control| !control.drained)
+            .map(|control| control.synced);
         told.chain(control).max().unwrap_or_default()
     }
 

@@ -17,8 +17,8 @@ pub use jsz::{
     MetaSnapshot, RaftGroup, StreamDetail, TidelockStream,
 };
 pub use options::{
-    AccountStatzOptions, AccountzOptions, ClientRequest, ConnzOptions, EventFilter, HealthzOptions, JszOptions,
-    RaftzOptions, RoutezOptions, SubszOptions,
+    AccountStatzOptions, AccountzOptions, ClientRequest, ConnzOptions, EventFilter, HealthzOptions,
+    JszOptions, RaftzOptions, RoutezOptions, SubszOptions,
 };
 pub use routez::{LeafInfo, Leafz, RouteInfo, Routez};
 pub use subsz::{SublistStats, Subsz};

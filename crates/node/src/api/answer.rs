@@ -120,7 +120,11 @@ pub(super) fn check_request(request: &Request, call: &Call<'_>) -> Result<(), Ap
         Endpoint::StreamDelete | Endpoint::ConsumerDelete if !empty => {
             Err(ApiErrorCode::NotEmptyRequest.into())
         }
-        Endpoint::MsgDelete | Endpoint::MsgGet | Endpoint::PeerRemove | Endpoint::PeerEvacuate | Endpoint::ServerRemove
+        Endpoint::MsgDelete
+        | Endpoint::MsgGet
+        | Endpoint::PeerRemove
+        | Endpoint::PeerEvacuate
+        | Endpoint::ServerRemove
             if empty =>
         {
             Err(ApiErrorCode::BadRequest.into())

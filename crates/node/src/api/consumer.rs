@@ -140,9 +140,23 @@ impl Core {
     }
 
     /// Publishes that a consumer was created or deleted by a request.
-    pub(super) fn consumer_action(&mut self, account: AccountId, stream: &str, consumer: &str, action: Action) {
+    pub(super) fn consumer_action(
+        &mut self,
+        account: AccountId,
+        stream: &str,
+        consumer: &str,
+        action: Action,
+    ) {
         let domain = self.domain();
-        self.publish_advisory(account, &ConsumerAction { stream, consumer, action, domain: &domain });
+        self.publish_advisory(
+            account,
+            &ConsumerAction {
+                stream,
+                consumer,
+                action,
+                domain: &domain,
+            },
+        );
     }
 
     /// CONSUMER.DELETE.

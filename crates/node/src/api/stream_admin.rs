@@ -16,9 +16,20 @@ impl Core {
     /// STREAM.DELETE at the metadata's leader.
     pub(super) fn stream_delete(&mut self, job: Box<Job>, call: &Call<'_>) {
         let account = self.account_name(job.request.account);
-        let group = self.shared.directory.load().stream(job.request.account, call.stream).map(|route| route.group);
-        let consumers = match group.filter(|group| self.leads(*group)).and_then(|group| self.stream(group)) {
-            Some(stream) => stream.consumers().map(|consumer| consumer.name().to_owned()).collect(),
+        let group = self
+            .shared
+            .directory
+            .load()
+            .stream(job.request.account, call.stream)
+            .map(|route| route.group);
+        let consumers = match group
+            .filter(|group| self.leads(*group))
+            .and_then(|group| self.stream(group))
+        {
+            Some(stream) => stream
+                .consumers()
+                .map(|consumer| consumer.name().to_owned())
+                .collect(),
             None => Vec::new(),
         };
         let command = MetaCommand::StreamDelete {

@@ -7,8 +7,8 @@ use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidelock_api::{
-    Alternate, Nanos, ResponseKind, StreamInfo, StreamInfoRequest, StreamInfoResponse, StreamSource, StreamSourceInfo,
-    StreamState, Time, decode_optional, ok_response, to_json,
+    Alternate, Nanos, ResponseKind, StreamInfo, StreamInfoRequest, StreamInfoResponse, StreamSource,
+    StreamSourceInfo, StreamState, Time, decode_optional, ok_response, to_json,
 };
 use tidelock_base::{AccountId, ApiError, GroupId};
 use tidelock_jetstream::config::with_dynamic;
@@ -68,7 +68,12 @@ impl Core {
         if !self.is_clustered() {
             return Vec::new();
         }
-        let cluster = self.shared.cluster_name().as_deref().unwrap_or_default().to_owned();
+        let cluster = self
+            .shared
+            .cluster_name()
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned();
         let directory = self.shared.directory.load();
         let mut mirrors = directory.mirrors_of(account, name).peekable();
         if mirrors.peek().is_none() {

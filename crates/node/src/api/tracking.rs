@@ -252,7 +252,11 @@ impl Core {
             }
             return self.went_astray(number, None);
         }
-        let look = if away { end.min(self.now.mono + LOOK_EVERY) } else { end };
+        let look = if away {
+            end.min(self.now.mono + LOOK_EVERY)
+        } else {
+            end
+        };
         self.set_timer(number, look, Why::Look);
         let Some(pending) = self.api.pending.get_mut(&number) else {
             return;

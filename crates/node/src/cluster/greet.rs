@@ -252,6 +252,8 @@ impl Links {
                 greeting.facts.name
             )));
         }
+        // Another address of a node that is known counts for the configured routes, too.
+        self.view_changed = true;
         if !self
             .dials
             .welcomed(target, link.lane, link.key, node, self.now.mono)
@@ -283,6 +285,9 @@ impl Links {
         match (refused.kind, link.side) {
             (RefusalKind::Itself, Side::Dialled(target)) => {
                 self.dials.is_itself(target, self.me.node);
+                // One more of the configured routes is known.
+                self.view_changed = true;
+                self.view_changed = true;
                 Err(Why::Useless)
             }
             _ => Err(Why::Refused(format!("Route rejected: {}", refused.text))),

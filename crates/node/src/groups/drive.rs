@@ -402,7 +402,6 @@ impl Slot {
     pub(super) fn seal_if_full(&mut self, wall: Wall) {
         self.seal_if(wall, |view| view.bytes >= ENTRY_BYTES_MAX);
     }
-
 }
 
 /// What decides about ending an entry.

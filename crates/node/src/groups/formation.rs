@@ -10,8 +10,8 @@
 //!      |----------- a peer has a cluster: ask to join ------> Joined
 //! ```
 
-use super::open::Birth;
 use super::GroupId;
+use super::open::Birth;
 use crate::cell::{Cell, LaneKind, Request, RequestId};
 use crate::worker::Core;
 use bytes::Bytes;
@@ -142,7 +142,8 @@ impl Core {
         if let Some(node) = gone {
             self.groups.formation.peers.remove(&node);
         }
-        if self.shared.options.jetstream.is_some() {
+        let forms = self.shared.worker_of(GroupId::META) == self.id;
+        if forms && self.shared.options.jetstream.is_some() {
             self.groups.formation.next_tick = Some(self.now.mono);
         }
     }
@@ -351,12 +352,14 @@ impl Core {
                 }
             }
             Message::Found(birth) if self.groups.formation.seeking => self.found_with(&Bytes::from(birth)),
-            Message::Join { cluster, replica, meta } if self.groups.formation.seeking => {
+            Message::Join {
+                cluster,
+                replica,
+                meta,
+            } if self.groups.formation.seeking => {
                 if let Ok(cluster) = cluster.parse() {
                     let cluster = ClusterId(cluster);
-                    self.formed(cluster, |core| {
-                        core.join_meta(ReplicaId(replica), &meta)
-                    });
+                    self.formed(cluster, |core| core.join_meta(ReplicaId(replica), &meta));
                 }
             }
             Message::Found(_) | Message::Join { .. } => {}

@@ -48,7 +48,11 @@ impl Core {
         };
         let me = self.shared.identity.node;
         // A worker without the metadata hands the command to the one that has it.
-        let node = if self.shared.worker_of(GroupId::META) == self.id { self.leader_of(GroupId::META) } else { Some(me) };
+        let node = if self.shared.worker_of(GroupId::META) == self.id {
+            self.leader_of(GroupId::META)
+        } else {
+            Some(me)
+        };
         let Some(node) = node else { return };
         let request = Request {
             id: RequestId {
@@ -73,7 +77,9 @@ impl Core {
     /// Takes a request between nodes; `false` if it is a client's.
     pub(crate) fn internal_request(&mut self, request: &Request) -> bool {
         if request.subject == META_SUBJECT {
-            let Ok(command) = serde_json::from_slice(&request.payload) else { return true };
+            let Ok(command) = serde_json::from_slice(&request.payload) else {
+                return true;
+            };
             if self.leads(GroupId::META) {
                 self.meta_command(command, Waiter::Nobody);
             } else if request.node == self.shared.identity.node {
@@ -112,7 +118,10 @@ impl Core {
             return;
         }
         let me = slot.me;
-        if let Some(new) = wanted.iter().find(|id| !members.contains(**id) && slot.is_to_be_added(**id)) {
+        if let Some(new) = wanted
+            .iter()
+            .find(|id| !members.contains(**id) && slot.is_to_be_added(**id))
+        {
             let _ = slot
                 .raft
                 .change_members(now, &MemberChange::AddLearner(*new), &[]);
@@ -123,7 +132,9 @@ impl Core {
             return;
         }
         let gone = members.all().into_iter().find(|id| !wanted.contains(id));
-        let Some(gone) = gone.or_else(|| slot.surplus(&members)) else { return };
+        let Some(gone) = gone.or_else(|| slot.surplus(&members)) else {
+            return;
+        };
         // Nobody is removed before all who are to stay can vote.
         if members.learners.iter().any(|id| wanted.contains(id)) {
             return;
@@ -178,9 +189,7 @@ impl Core {
         let mut leading = Vec::new();
         for slot in self.groups.slots.values_mut().filter(|slot| slot.leads) {
             leading.push(slot.group);
-            slot.moving_since = slot
-                .is_moving()
-                .then(|| slot.moving_since.unwrap_or(wall));
+            slot.moving_since = slot.is_moving().then(|| slot.moving_since.unwrap_or(wall));
         }
         for group in leading {
             self.reconcile_known(group);
@@ -232,12 +241,27 @@ impl Core {
         let settled = |entry: &&StreamEntry| entry.state == GroupState::Formed && entry.pending.is_none();
         let short = |entry: &&StreamEntry| {
             entry.replicas.len() < usize::from(entry.spec.num_replicas)
-                && entry.replicas.iter().all(|replica| replica.role == ReplicaRole::Voter)
+                && entry
+                    .replicas
+                    .iter()
+                    .all(|replica| replica.role == ReplicaRole::Voter)
         };
-        let groups: Vec<GroupId> = meta.streams().filter(settled).filter(short).map(|entry| entry.group).collect();
+        let groups: Vec<GroupId> = meta
+            .streams()
+            .filter(settled)
+            .filter(short)
+            .map(|entry| entry.group)
+            .collect();
         for group in groups {
             let hint = self.placement_hint();
-            self.meta_command(MetaCommand::ReplicaAdd { group, node: None, hint }, Waiter::Nobody);
+            self.meta_command(
+                MetaCommand::ReplicaAdd {
+                    group,
+                    node: None,
+                    hint,
+                },
+                Waiter::Nobody,
+            );
         }
     }
 
@@ -304,7 +328,10 @@ impl Slot {
     /// Whether a listed replica that is no member is on its way in; otherwise it is on its way out.
     fn is_to_be_added(&self, replica: ReplicaId) -> bool {
         self.is_meta()
-            || self.replicas.iter().any(|one| one.id == replica && one.role == ReplicaRole::Learner)
+            || self
+                .replicas
+                .iter()
+                .any(|one| one.id == replica && one.role == ReplicaRole::Learner)
     }
 
     /// A voter beyond the number that the stream's configuration wants: the last listed that is not this one.
@@ -313,7 +340,9 @@ impl Slot {
             return None;
         }
         let listed = self.replicas.iter().rev().map(|replica| replica.id);
-        listed.filter(|id| members.voters.contains(id)).find(|id| *id != self.me)
+        listed
+            .filter(|id| members.voters.contains(id))
+            .find(|id| *id != self.me)
     }
 
     fn replicas_wanted(&self) -> Option<usize> {
@@ -326,7 +355,10 @@ impl Slot {
     /// Whether the members are those that the metadata lists, all of them voters, as many as are wanted.
     fn is_settled(&self) -> bool {
         let members = self.raft.members().0;
-        if self.replicas_wanted().is_some_and(|wanted| members.voters.len() > wanted) {
+        if self
+            .replicas_wanted()
+            .is_some_and(|wanted| members.voters.len() > wanted)
+        {
             return false;
         }
         members.learners.is_empty()

@@ -70,9 +70,15 @@ impl MetaEffects for Collected {
 
     fn stream_removed(&mut self, stream: &StreamEntry) {
         // The stream is gone before its replica stops: those who wait there are told why.
-        let stops = |notice: &MetaNotice| matches!(notice, MetaNotice::Stop(group, _) if *group == stream.group);
-        let at = self.notices.iter().rposition(|notice| !stops(notice)).map_or(0, |at| at + 1);
-        self.notices.insert(at, MetaNotice::Removed(Box::new(stream.clone())));
+        let stops =
+            |notice: &MetaNotice| matches!(notice, MetaNotice::Stop(group, _) if *group == stream.group);
+        let at = self
+            .notices
+            .iter()
+            .rposition(|notice| !stops(notice))
+            .map_or(0, |at| at + 1);
+        self.notices
+            .insert(at, MetaNotice::Removed(Box::new(stream.clone())));
         self.events.push(MetaEvent::Removed(Box::new(stream.clone())));
     }
 

@@ -167,7 +167,10 @@ impl Core {
             me,
             seed: self.shared.identity.node.0,
             life: self.shared.identity.boot.0.wrapping_add(self.groups.lives),
-            timers: Timers { announce_commits: group == GroupId::META, ..Timers::default() },
+            timers: Timers {
+                announce_commits: group == GroupId::META,
+                ..Timers::default()
+            },
             limits: Limits::default(),
         };
         let members = start.members.clone();

@@ -99,7 +99,11 @@ impl Core {
 
     /// What a stream's members are on their way to, as its leader knows it.
     fn desired(&self, slot: &Slot) -> Option<DesiredInfo> {
-        self.shared.options.cluster.as_ref().filter(|_| slot.leads && slot.is_moving())?;
+        self.shared
+            .options
+            .cluster
+            .as_ref()
+            .filter(|_| slot.leads && slot.is_moving())?;
         let peer = |node: NodeId| {
             let name = self.server_name(node);
             DesiredPeer {
@@ -119,7 +123,12 @@ impl Core {
         };
         Some(DesiredInfo {
             created: Time(slot.moving_since.unwrap_or(self.now.wall)),
-            name: self.shared.cluster_name().as_deref().unwrap_or_default().to_owned(),
+            name: self
+                .shared
+                .cluster_name()
+                .as_deref()
+                .unwrap_or_default()
+                .to_owned(),
             replicas,
             origin: None,
             status: Some(DesiredStatus {
@@ -149,7 +158,9 @@ impl Core {
             current: online && member && (!slot.leads || (active && lag == 0)),
             offline: !online,
             // Nothing at all means to tools that it was never heard of.
-            active: silent.map_or(Nanos(0), |silent| Nanos::from(silent.max(Duration::from_nanos(1)))),
+            active: silent.map_or(Nanos(0), |silent| {
+                Nanos::from(silent.max(Duration::from_nanos(1)))
+            }),
             lag,
             peer,
             pending: !member,
@@ -180,7 +191,8 @@ impl Slot {
             *at = now;
         } else if self.replicas.iter().any(|listed| listed.id == replica) {
             let listed = &self.replicas;
-            self.heard.retain(|(id, _)| listed.iter().any(|one| one.id == *id));
+            self.heard
+                .retain(|(id, _)| listed.iter().any(|one| one.id == *id));
             self.heard.push((replica, now));
         }
     }

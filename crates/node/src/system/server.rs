@@ -208,6 +208,7 @@ impl Core {
     }
 
     /// The short figures.
+    #[expect(clippy::too_many_lines, reason = "one line for each member")]
     pub(super) fn statsz(&self, part: &Part) -> Statsz {
         let shared = &self.shared;
         let totals = &shared.totals;
@@ -221,7 +222,12 @@ impl Core {
         let peers = shared.peers.load();
         let traffic = |msgs, bytes| event::Traffic { msgs, bytes };
         // As on nats-server the server's own subscribers count: those of the system account, and those of streams.
-        let has_streams = |account: AccountId| part.jetstream.streams.iter().any(|stream| stream.account == account);
+        let has_streams = |account: AccountId| {
+            part.jetstream
+                .streams
+                .iter()
+                .any(|stream| stream.account == account)
+        };
         let active = shared
             .accounts
             .iter()

@@ -104,7 +104,8 @@ impl Worker {
         if let Some(client) = self.core.client(key) {
             client.last_activity = now;
             if client.trace.is_some() {
-                self.core.trace_input(key, input.get(..received.consumed).unwrap_or(input));
+                self.core
+                    .trace_input(key, input.get(..received.consumed).unwrap_or(input));
             }
         }
         self.received(key, received);

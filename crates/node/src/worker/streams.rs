@@ -82,8 +82,13 @@ impl Worker {
             self.core.enter_services();
         }
         if let (Some((lane, groups)), Some(disk)) = (lane, disk) {
-            if let Some(group) = groups.keys().find(|group| self.core.shared.worker_of(**group) != self.core.id) {
-                return Err(format!("group {group} is in the lane of another worker than it was placed at"));
+            if let Some(group) = groups
+                .keys()
+                .find(|group| self.core.shared.worker_of(**group) != self.core.id)
+            {
+                return Err(format!(
+                    "group {group} is in the lane of another worker than it was placed at"
+                ));
             }
             self.core
                 .open_groups(lane, groups, &disk)

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 use tidelock_base::WorkerId;
-use tokio::sync::mpsc::UnboundedSender;
 use tidelock_node::{Cell, ConnKey, HangUp, Listener, Output, Query, QueryId, Worker};
+use tokio::sync::mpsc::UnboundedSender;
 
 const WAKER: Token = Token(0);
 const CLIENTS: Token = Token(1);

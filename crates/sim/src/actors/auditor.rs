@@ -25,15 +25,28 @@ pub(crate) struct Auditor {
 
 impl Auditor {
     pub(crate) fn new(stream: &'static str, node: usize) -> Self {
-        let audit = Audit { stream, node, messages: BTreeMap::new() };
-        Self { audit, line: Line::default(), asked: BTreeMap::new(), to_read: None, info: None, done: false }
+        let audit = Audit {
+            stream,
+            node,
+            messages: BTreeMap::new(),
+        };
+        Self {
+            audit,
+            line: Line::default(),
+            asked: BTreeMap::new(),
+            to_read: None,
+            info: None,
+            done: false,
+        }
     }
 
     fn ask(&mut self, scene: &mut Scene<'_>) {
         let stream = self.audit.stream;
         let Some(to_read) = &mut self.to_read else {
             if self.info.is_none() {
-                let asked = self.line.request(scene, &format!("$JS.API.STREAM.INFO.{stream}"), &[], b"");
+                let asked = self
+                    .line
+                    .request(scene, &format!("$JS.API.STREAM.INFO.{stream}"), &[], b"");
                 self.info = asked.map(|(_, token)| token);
             }
             return;
@@ -63,14 +76,22 @@ impl Auditor {
         if self.info == Some(reply.token) {
             self.info = None;
             let body = reply.json();
-            let state = |name| body.get("state").and_then(|state| state.get(name)).and_then(serde_json::Value::as_u64);
+            let state = |name| {
+                body.get("state")
+                    .and_then(|state| state.get(name))
+                    .and_then(serde_json::Value::as_u64)
+            };
             if let Some((first, last)) = state("first_seq").zip(state("last_seq")) {
                 self.to_read = Some((first.max(1)..=last).collect());
             }
         } else if let Some(seq) = self.asked.remove(&reply.token) {
-            let found = reply.header("Nats-Sequence").and_then(|seq| seq.parse::<u64>().ok());
+            let found = reply
+                .header("Nats-Sequence")
+                .and_then(|seq| seq.parse::<u64>().ok());
             if found == Some(seq) {
-                self.audit.messages.insert(seq, short(&String::from_utf8_lossy(&reply.payload)));
+                self.audit
+                    .messages
+                    .insert(seq, short(&String::from_utf8_lossy(&reply.payload)));
             } else if reply.status() != 404
                 && let Some(to_read) = &mut self.to_read
             {

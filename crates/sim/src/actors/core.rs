@@ -22,7 +22,13 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, line: Line::default(), sent: 0, heard: BTreeMap::new(), stopped: false }
+        Self {
+            rng,
+            line: Line::default(),
+            sent: 0,
+            heard: BTreeMap::new(),
+            stopped: false,
+        }
     }
 
     fn connect(&mut self, scene: &mut Scene<'_>) {
@@ -46,7 +52,9 @@ impl Actor for Core {
             Heard::Ready => scene.world.subscribe(client, SUBJECT, SID),
             Heard::Message(message) if message.sid == SID => {
                 let text = String::from_utf8_lossy(&message.payload).into_owned();
-                let Some((from, number)) = text.split_once(' ') else { return };
+                let Some((from, number)) = text.split_once(' ') else {
+                    return;
+                };
                 let number: u64 = number.parse().unwrap_or(0);
                 let last = self.heard.insert(from.to_owned(), number).unwrap_or(0);
                 if number <= last {
@@ -68,9 +76,13 @@ impl Actor for Core {
         } else if let Some(client) = self.line.ready() {
             self.sent += 1;
             let payload = format!("{} {}", client.0, self.sent);
-            scene.world.publish(client, SUBJECT, &ReplyTo::Nobody, &[], payload.as_bytes());
+            scene
+                .world
+                .publish(client, SUBJECT, &ReplyTo::Nobody, &[], payload.as_bytes());
         }
-        let pause = self.rng.between(Duration::from_millis(1), Duration::from_millis(100));
+        let pause = self
+            .rng
+            .between(Duration::from_millis(1), Duration::from_millis(100));
         scene.after(pause, 0);
     }
 

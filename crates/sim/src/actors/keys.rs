@@ -89,36 +89,63 @@ impl Keys {
         let sent = match kind {
             Kind::Get => {
                 let body = format!(r#"{{"last_by_subj":"{subject}"}}"#);
-                self.line.request(scene, &format!("$JS.API.STREAM.MSG.GET.{BUCKET}"), &[], body.as_bytes())
+                self.line.request(
+                    scene,
+                    &format!("$JS.API.STREAM.MSG.GET.{BUCKET}"),
+                    &[],
+                    body.as_bytes(),
+                )
             }
             Kind::DirectGet => {
-                self.line.request(scene, &format!("$JS.API.DIRECT.GET.{BUCKET}.{subject}"), &[], b"")
+                self.line
+                    .request(scene, &format!("$JS.API.DIRECT.GET.{BUCKET}.{subject}"), &[], b"")
             }
             Kind::Write => {
                 let headers = [("Nats-Expected-Last-Subject-Sequence", expected.to_string())];
-                self.line.request(scene, &subject, &headers, value.to_string().as_bytes())
+                self.line
+                    .request(scene, &subject, &headers, value.to_string().as_bytes())
             }
         };
         let Some((by, token)) = sent else { return };
         let action = match kind {
             Kind::Get | Kind::DirectGet => KvAction::Read(None),
-            Kind::Write => KvAction::Write { expected, value, result: WriteResult::Unknown },
+            Kind::Write => KvAction::Write {
+                expected,
+                value,
+                result: WriteResult::Unknown,
+            },
         };
-        let op = KvOp { key, begin: scene.history.tick(), end: NEVER, action, by };
-        self.pending = Some(Pending { token, since: scene.world.now(), op, kind });
+        let op = KvOp {
+            key,
+            begin: scene.history.tick(),
+            end: NEVER,
+            action,
+            by,
+        };
+        self.pending = Some(Pending {
+            token,
+            since: scene.world.now(),
+            op,
+            kind,
+        });
     }
 
     fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
-        let Some(mut pending) = self.pending.take_if(|pending| pending.token == reply.token) else { return };
+        let Some(mut pending) = self.pending.take_if(|pending| pending.token == reply.token) else {
+            return;
+        };
         let Pending { op, kind, .. } = &mut pending;
         let known = match (&mut op.action, *kind) {
             (KvAction::Read(found), kind) => read(reply, kind).map(|value| {
                 *found = value;
-                self.revisions.insert(op.key, value.map_or(0, |(revision, _)| revision));
+                self.revisions
+                    .insert(op.key, value.map_or(0, |(revision, _)| revision));
             }),
             (KvAction::Write { result, .. }, _) => wrote(reply).map(|outcome| {
                 *result = outcome;
-                let (WriteResult::Stored(revision) | WriteResult::Conflict(revision)) = outcome else { return };
+                let (WriteResult::Stored(revision) | WriteResult::Conflict(revision)) = outcome else {
+                    return;
+                };
                 self.revisions.insert(op.key, revision);
             }),
         };
@@ -126,7 +153,13 @@ impl Keys {
             Ok(()) => {
                 op.end = scene.history.tick();
                 let what = match (kind, &op.action) {
-                    (_, KvAction::Write { result: WriteResult::Stored(_), .. }) => "writes",
+                    (
+                        _,
+                        KvAction::Write {
+                            result: WriteResult::Stored(_),
+                            ..
+                        },
+                    ) => "writes",
                     (_, KvAction::Write { .. }) => "conflicts",
                     (_, KvAction::Read(_)) => "reads",
                 };
@@ -164,25 +197,44 @@ fn error_of(reply: &Reply) -> Refusal {
 
 /// What a read found: revision and value.
 fn read(reply: &Reply, kind: Kind) -> Result<Option<(u64, u64)>, Refusal> {
-    let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |text: &[u8]| {
+        std::str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     match kind {
         Kind::DirectGet => {
             if reply.status() == 404 {
                 return Ok(None);
             }
             let revision = reply.header("Nats-Sequence").and_then(|seq| seq.parse().ok());
-            revision.zip(number(&reply.payload)).map(Some).ok_or_else(|| error_of(reply))
+            revision
+                .zip(number(&reply.payload))
+                .map(Some)
+                .ok_or_else(|| error_of(reply))
         }
         Kind::Get | Kind::Write => {
             let body = reply.json();
-            let code = |name| body.get("error").and_then(|error| error.get(name)).and_then(serde_json::Value::as_u64);
+            let code = |name| {
+                body.get("error")
+                    .and_then(|error| error.get(name))
+                    .and_then(serde_json::Value::as_u64)
+            };
             if code("err_code") == Some(10_037) {
                 return Ok(None);
             }
             let message = body.get("message");
-            let revision = message.and_then(|m| m.get("seq")).and_then(serde_json::Value::as_u64);
-            let data = message.and_then(|m| m.get("data")).and_then(serde_json::Value::as_str).unwrap_or_default();
-            let value = base64::engine::general_purpose::STANDARD.decode(data).ok().and_then(|data| number(&data));
+            let revision = message
+                .and_then(|m| m.get("seq"))
+                .and_then(serde_json::Value::as_u64);
+            let data = message
+                .and_then(|m| m.get("data"))
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default();
+            let value = base64::engine::general_purpose::STANDARD
+                .decode(data)
+                .ok()
+                .and_then(|data| number(&data));
             revision.zip(value).map(Some).ok_or_else(|| error_of(reply))
         }
     }
@@ -194,8 +246,13 @@ fn wrote(reply: &Reply) -> Result<WriteResult, Refusal> {
         let seq = body.get("seq").and_then(serde_json::Value::as_u64);
         return seq.map(WriteResult::Stored).ok_or_else(|| error_of(reply));
     };
-    let text = error.get("description").and_then(serde_json::Value::as_str).unwrap_or_default();
-    let last = text.strip_prefix("wrong last sequence: ").and_then(|last| last.parse().ok());
+    let text = error
+        .get("description")
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or_default();
+    let last = text
+        .strip_prefix("wrong last sequence: ")
+        .and_then(|last| last.parse().ok());
     match (error.get("err_code").and_then(serde_json::Value::as_u64), last) {
         (Some(10_071), Some(last)) => Ok(WriteResult::Conflict(last)),
         _ => Err(error_of(reply)),
@@ -221,7 +278,10 @@ impl Actor for Keys {
 
     fn timer(&mut self, scene: &mut Scene<'_>, _: u64) {
         let now = scene.world.now();
-        let stuck = self.pending.as_ref().is_some_and(|pending| now.since(pending.since) > PATIENCE);
+        let stuck = self
+            .pending
+            .as_ref()
+            .is_some_and(|pending| now.since(pending.since) > PATIENCE);
         if self.stopped && (self.pending.is_none() || stuck) {
             self.give_up(scene);
             return;
@@ -235,7 +295,9 @@ impl Actor for Keys {
                 self.begin(scene);
             }
         }
-        let pause = self.rng.between(Duration::from_millis(1), Duration::from_millis(60));
+        let pause = self
+            .rng
+            .between(Duration::from_millis(1), Duration::from_millis(60));
         scene.after(pause, 0);
     }
 

@@ -114,7 +114,9 @@ impl Line {
     ) -> Option<(ClientId, u64)> {
         let client = self.ready()?;
         self.next_token += 1;
-        scene.world.publish(client, subject, &ReplyTo::Inbox(self.next_token), headers, body);
+        scene
+            .world
+            .publish(client, subject, &ReplyTo::Inbox(self.next_token), headers, body);
         Some((client, self.next_token))
     }
 }

@@ -26,7 +26,11 @@ pub(crate) struct Nemesis {
 
 impl Nemesis {
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, line: Line::default(), stopped: false }
+        Self {
+            rng,
+            line: Line::default(),
+            stopped: false,
+        }
     }
 
     fn node(&mut self, scene: &Scene<'_>) -> usize {
@@ -39,7 +43,9 @@ impl Nemesis {
             0..3 => self.crash(scene),
             3 => {
                 let node = self.node(scene);
-                let time = self.rng.between(Duration::from_millis(50), Duration::from_secs(5));
+                let time = self
+                    .rng
+                    .between(Duration::from_millis(50), Duration::from_secs(5));
                 scene.world.pause(node, time);
             }
             4..7 => self.part(scene),
@@ -64,16 +70,27 @@ impl Nemesis {
             vec![self.node(scene)]
         };
         for node in nodes {
-            if scene.world.nodes.get(node).is_some_and(crate::node::Node::is_running) {
+            if scene
+                .world
+                .nodes
+                .get(node)
+                .is_some_and(crate::node::Node::is_running)
+            {
                 scene.world.crash(node);
-                let time = self.rng.between(Duration::from_millis(100), Duration::from_secs(6));
+                let time = self
+                    .rng
+                    .between(Duration::from_millis(100), Duration::from_secs(6));
                 scene.after(time, RESTART + node as u64);
             }
         }
     }
 
     fn part(&mut self, scene: &mut Scene<'_>) {
-        let state = if self.rng.per_mille(300) { Way::Held } else { Way::Cut };
+        let state = if self.rng.per_mille(300) {
+            Way::Held
+        } else {
+            Way::Cut
+        };
         let alone = self.node(scene);
         let only = self.rng.per_mille(400).then(|| self.node(scene));
         let (out, back) = match self.rng.below(4) {
@@ -81,7 +98,10 @@ impl Nemesis {
             1 => (false, true),
             _ => (true, true),
         };
-        scene.world.trace.say(|| format!("{state:?}: n{alone} from {only:?} (out {out}, in {back})"));
+        scene
+            .world
+            .trace
+            .say(|| format!("{state:?}: n{alone} from {only:?} (out {out}, in {back})"));
         let now = scene.world.now();
         for other in (0..scene.world.node_count()).filter(|other| *other != alone) {
             if only.is_some_and(|only| only != other) {
@@ -95,26 +115,41 @@ impl Nemesis {
                 scene.world.net.set_way(now, two, one, state);
             }
         }
-        let time = self.rng.between(Duration::from_millis(200), Duration::from_secs(8));
+        let time = self
+            .rng
+            .between(Duration::from_millis(200), Duration::from_secs(8));
         scene.after(time, HEAL);
     }
 
     fn reset(&mut self, scene: &mut Scene<'_>) {
         let (one, two) = (self.node(scene), self.node(scene));
         let share = 200 + self.rng.below(801);
-        scene.world.trace.say(|| format!("connections between n{one} and n{two} are reset ({share}/1000)"));
+        scene
+            .world
+            .trace
+            .say(|| format!("connections between n{one} and n{two} are reset ({share}/1000)"));
         let now = scene.world.now();
-        scene.world.net.reset_between(now, Host::Node(one), Host::Node(two), share);
+        scene
+            .world
+            .net
+            .reset_between(now, Host::Node(one), Host::Node(two), share);
     }
 
     fn slow_disk(&mut self, scene: &mut Scene<'_>) {
         let node = self.node(scene);
-        let time = self.rng.between(Duration::from_millis(5), Duration::from_millis(1_500));
-        scene.world.trace.say(|| format!("n{node} has a slow disk: {time:?}"));
+        let time = self
+            .rng
+            .between(Duration::from_millis(5), Duration::from_millis(1_500));
+        scene
+            .world
+            .trace
+            .say(|| format!("n{node} has a slow disk: {time:?}"));
         if let Some(found) = scene.world.nodes.get_mut(node) {
             found.disk_time = time;
         }
-        let until = self.rng.between(Duration::from_millis(200), Duration::from_secs(4));
+        let until = self
+            .rng
+            .between(Duration::from_millis(200), Duration::from_secs(4));
         scene.after(until, FAST);
     }
 
@@ -162,12 +197,18 @@ impl Actor for Nemesis {
         match tag {
             NEXT if !self.stopped => {
                 self.strike(scene);
-                let time = self.rng.between(Duration::from_millis(300), Duration::from_secs(5));
+                let time = self
+                    .rng
+                    .between(Duration::from_millis(300), Duration::from_secs(5));
                 scene.after(time, NEXT);
             }
             NEXT => {}
             HEAL => scene.world.net.heal(now),
-            FAST => scene.world.nodes.iter_mut().for_each(crate::node::Node::disk_is_well),
+            FAST => scene
+                .world
+                .nodes
+                .iter_mut()
+                .for_each(crate::node::Node::disk_is_well),
             node => self.restart(scene, usize::try_from(node - RESTART).unwrap_or(0)),
         }
     }

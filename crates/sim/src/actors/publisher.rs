@@ -1,6 +1,6 @@
 //! Publishes into a stream. Each payload is published once; what is not answered stays unknown.
 
-use super::{Actor, Line, Scene, EVENTS};
+use super::{Actor, EVENTS, Line, Scene};
 use crate::client::{ClientId, Heard, Reply};
 use crate::history::{Outcome, Publish};
 use crate::rng::Rng;
@@ -28,7 +28,15 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) const fn new(name: usize, stream: &'static str, rng: Rng, line: Line) -> Self {
-        Self { name, stream, rng, line, outstanding: BTreeMap::new(), published: 0, stopped: false }
+        Self {
+            name,
+            stream,
+            rng,
+            line,
+            outstanding: BTreeMap::new(),
+            published: 0,
+            stopped: false,
+        }
     }
 
     fn connect(&mut self, scene: &mut Scene<'_>) {
@@ -40,28 +48,50 @@ impl Publisher {
     fn publish(&mut self, scene: &mut Scene<'_>) {
         self.published += 1;
         let number = self.published;
-        let size = if self.rng.per_mille(30) { self.rng.index(60_000) } else { self.rng.index(100) };
+        let size = if self.rng.per_mille(30) {
+            self.rng.index(60_000)
+        } else {
+            self.rng.index(100)
+        };
         let payload = format!("p{}-{number}-{}", self.name, "x".repeat(size));
         let stem = if self.stream == EVENTS { "ev" } else { "work" };
         let subject = format!("{stem}.{}.{}", self.name, self.rng.below(5));
-        let Some((client, token)) = self.line.request(scene, &subject, &[], payload.as_bytes()) else { return };
+        let Some((client, token)) = self.line.request(scene, &subject, &[], payload.as_bytes()) else {
+            return;
+        };
         let key = short(&payload);
         let outcome = Outcome::Unknown;
-        scene.history.publishes.insert(key.clone(), Publish { stream: self.stream, client, number, outcome });
+        scene.history.publishes.insert(
+            key.clone(),
+            Publish {
+                stream: self.stream,
+                client,
+                number,
+                outcome,
+            },
+        );
         scene.history.count("publishes");
         self.outstanding.insert(token, (key, scene.world.now()));
     }
 
     fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
-        let Some((payload, _)) = self.outstanding.remove(&reply.token) else { return };
+        let Some((payload, _)) = self.outstanding.remove(&reply.token) else {
+            return;
+        };
         let body = reply.json();
-        let outcome = match (body.get("seq").and_then(serde_json::Value::as_u64), body.get("error")) {
+        let outcome = match (
+            body.get("seq").and_then(serde_json::Value::as_u64),
+            body.get("error"),
+        ) {
             (Some(seq), None) => Outcome::Acked(seq),
             (_, Some(error)) => Outcome::Refused(error.to_string()),
             (None, None) => Outcome::Refused(format!("status {}", reply.status())),
         };
         if body.get("duplicate").is_some() {
-            scene.history.problems.push(format!("{payload} was called a duplicate"));
+            scene
+                .history
+                .problems
+                .push(format!("{payload} was called a duplicate"));
         }
         match &outcome {
             Outcome::Acked(_) => {
@@ -104,7 +134,11 @@ impl Actor for Publisher {
             return;
         }
         let now = scene.world.now();
-        let stuck = self.outstanding.values().next().is_some_and(|(_, at)| now.since(*at) > PATIENCE);
+        let stuck = self
+            .outstanding
+            .values()
+            .next()
+            .is_some_and(|(_, at)| now.since(*at) > PATIENCE);
         if !self.line.is_open() || stuck || self.rng.per_mille(2) {
             self.connect(scene);
         } else if self.line.ready().is_some() {
@@ -114,7 +148,9 @@ impl Actor for Publisher {
                 }
             }
         }
-        let pause = self.rng.between(Duration::from_millis(5), Duration::from_millis(120));
+        let pause = self
+            .rng
+            .between(Duration::from_millis(5), Duration::from_millis(120));
         scene.after(pause, 0);
     }
 

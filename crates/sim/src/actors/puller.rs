@@ -64,23 +64,38 @@ impl Puller {
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{WORK}.{CONSUMER}");
         let batch = 1 + self.rng.below(20);
         let body = format!(r#"{{"batch":{batch},"expires":2000000000}}"#);
-        scene.world.publish(client, &subject, &ReplyTo::Subject(inbox(client)), &[], body.as_bytes());
+        scene.world.publish(
+            client,
+            &subject,
+            &ReplyTo::Subject(inbox(client)),
+            &[],
+            body.as_bytes(),
+        );
         self.pull = Some((batch, scene.world.now()));
     }
 
     fn delivered(&mut self, scene: &mut Scene<'_>, client: ClientId, message: &Message) {
         if message.reply.is_empty() {
-            scene.world.trace.say(|| format!("pull ended: {}", status(&message.header)));
+            scene
+                .world
+                .trace
+                .say(|| format!("pull ended: {}", status(&message.header)));
             self.pull = None;
             return;
         }
         let now = scene.world.now();
-        self.pull = self.pull.and_then(|(left, _)| (left > 1).then_some((left - 1, now)));
+        self.pull = self
+            .pull
+            .and_then(|(left, _)| (left > 1).then_some((left - 1, now)));
         let payload = short(&String::from_utf8_lossy(&message.payload));
         scene.history.count("deliveries");
         let at = scene.history.tick();
         let number = scene.history.deliveries.len();
-        scene.history.deliveries.push(Delivery { payload, at, confirmed: None });
+        scene.history.deliveries.push(Delivery {
+            payload,
+            at,
+            confirmed: None,
+        });
         // Some are left alone, to be delivered again; some get an answer that nobody waits for.
         let answer: &[u8] = match self.rng.below(20) {
             0 => return,
@@ -93,20 +108,28 @@ impl Puller {
                 self.acks.insert(token, number);
             }
         } else {
-            scene.world.publish(client, &message.reply, &ReplyTo::Nobody, &[], answer);
+            scene
+                .world
+                .publish(client, &message.reply, &ReplyTo::Nobody, &[], answer);
         }
     }
 
     fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
         let Some(number) = self.acks.remove(&reply.token) else {
             let body = reply.json();
-            scene.world.trace.say(|| format!("create consumer: {} {body}", reply.status()));
+            scene
+                .world
+                .trace
+                .say(|| format!("create consumer: {} {body}", reply.status()));
             self.created |= body.get("config").is_some();
             self.creating = None;
             return;
         };
         if reply.status() != 0 {
-            scene.world.trace.say(|| format!("acknowledgement: {}", reply.status()));
+            scene
+                .world
+                .trace
+                .say(|| format!("acknowledgement: {}", reply.status()));
             return;
         }
         let at = scene.history.tick();
@@ -157,7 +180,9 @@ impl Actor for Puller {
                 self.pull(scene, client);
             }
         }
-        let pause = self.rng.between(Duration::from_millis(5), Duration::from_millis(100));
+        let pause = self
+            .rng
+            .between(Duration::from_millis(5), Duration::from_millis(100));
         scene.after(pause, 0);
     }
 

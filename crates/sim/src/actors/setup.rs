@@ -22,14 +22,23 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn new(rng: Rng) -> Self {
         let missing = vec![EVENTS, WORK, BUCKET];
-        Self { rng, line: Line::default(), waiting: BTreeMap::new(), missing, stopped: false }
+        Self {
+            rng,
+            line: Line::default(),
+            waiting: BTreeMap::new(),
+            missing,
+            stopped: false,
+        }
     }
 
     fn ask(&mut self, scene: &mut Scene<'_>) {
         self.waiting.clear();
         for name in self.missing.clone() {
             let subject = format!("$JS.API.STREAM.CREATE.{name}");
-            if let Some((_, token)) = self.line.request(scene, &subject, &[], configuration(name).as_bytes()) {
+            if let Some((_, token)) = self
+                .line
+                .request(scene, &subject, &[], configuration(name).as_bytes())
+            {
                 self.waiting.insert(token, name);
             }
         }
@@ -59,9 +68,14 @@ impl Actor for Setup {
         match heard {
             Heard::Ready => self.ask(scene),
             Heard::Reply(reply) => {
-                let Some(name) = self.waiting.remove(&reply.token) else { return };
+                let Some(name) = self.waiting.remove(&reply.token) else {
+                    return;
+                };
                 let body = reply.json();
-                scene.world.trace.say(|| format!("create {name}: {} {body}", reply.status()));
+                scene
+                    .world
+                    .trace
+                    .say(|| format!("create {name}: {} {body}", reply.status()));
                 if body.get("config").is_some() {
                     self.missing.retain(|missing| *missing != name);
                 }

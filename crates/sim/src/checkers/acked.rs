@@ -9,8 +9,14 @@ use crate::history::{History, Outcome};
 pub(super) fn check(history: &History) -> Vec<String> {
     let mut found = Vec::new();
     for audit in history.audits.iter().filter(|audit| audit.stream == EVENTS) {
-        for (payload, publish) in history.publishes.iter().filter(|(_, publish)| publish.stream == EVENTS) {
-            let Outcome::Acked(seq) = publish.outcome else { continue };
+        for (payload, publish) in history
+            .publishes
+            .iter()
+            .filter(|(_, publish)| publish.stream == EVENTS)
+        {
+            let Outcome::Acked(seq) = publish.outcome else {
+                continue;
+            };
             match audit.messages.get(&seq) {
                 Some(there) if there == payload => {}
                 there => found.push(format!(
@@ -23,7 +29,10 @@ pub(super) fn check(history: &History) -> Vec<String> {
     for (one, other) in history.audits.iter().zip(history.audits.iter().skip(1)) {
         if one.stream == other.stream && one.messages != other.messages {
             let (a, b) = (one.messages.len(), other.messages.len());
-            found.push(format!("nodes {} and {} show different {}: {a} and {b} messages", one.node, other.node, one.stream));
+            found.push(format!(
+                "nodes {} and {} show different {}: {a} and {b} messages",
+                one.node, other.node, one.stream
+            ));
         }
     }
     few(found)
@@ -38,13 +47,27 @@ mod tests {
     #[test]
     fn a_lost_or_moved_message_and_different_nodes_are_found() {
         let mut history = History::default();
-        let publish = Publish { stream: EVENTS, client: ClientId(1), number: 1, outcome: Outcome::Acked(1) };
+        let publish = Publish {
+            stream: EVENTS,
+            client: ClientId(1),
+            number: 1,
+            outcome: Outcome::Acked(1),
+        };
         history.publishes.insert("a".into(), publish.clone());
-        history.publishes.insert("b".into(), Publish { outcome: Outcome::Unknown, ..publish });
+        history.publishes.insert(
+            "b".into(),
+            Publish {
+                outcome: Outcome::Unknown,
+                ..publish
+            },
+        );
         let audit = |node, messages: &[(u64, &str)]| Audit {
             stream: EVENTS,
             node,
-            messages: messages.iter().map(|(seq, text)| (*seq, (*text).to_owned())).collect(),
+            messages: messages
+                .iter()
+                .map(|(seq, text)| (*seq, (*text).to_owned()))
+                .collect(),
         };
         history.audits = vec![audit(0, &[(1, "a"), (2, "b")]), audit(1, &[(1, "a"), (2, "b")])];
         assert_eq!(check(&history), Vec::<String>::new());

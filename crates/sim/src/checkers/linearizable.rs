@@ -45,16 +45,38 @@ impl Register {
                 (self.value == *value).then_some(())?;
                 self.seen(*revision)
             }
-            KvAction::Write { expected, value, result: WriteResult::Stored(revision) } => {
+            KvAction::Write {
+                expected,
+                value,
+                result: WriteResult::Stored(revision),
+            } => {
                 self.seen(*expected)?;
-                (*revision > *expected).then_some(Self { value: *value, revision: Some(*revision) })
+                (*revision > *expected).then_some(Self {
+                    value: *value,
+                    revision: Some(*revision),
+                })
             }
-            KvAction::Write { expected, result: WriteResult::Conflict(last), .. } => {
-                if expected == last { None } else { self.seen(*last) }
+            KvAction::Write {
+                expected,
+                result: WriteResult::Conflict(last),
+                ..
+            } => {
+                if expected == last {
+                    None
+                } else {
+                    self.seen(*last)
+                }
             }
-            KvAction::Write { expected, value, result: WriteResult::Unknown } => {
+            KvAction::Write {
+                expected,
+                value,
+                result: WriteResult::Unknown,
+            } => {
                 self.seen(*expected)?;
-                Some(Self { value: *value, revision: None })
+                Some(Self {
+                    value: *value,
+                    revision: None,
+                })
             }
         }
     }
@@ -63,7 +85,10 @@ impl Register {
     fn seen(self, revision: u64) -> Option<Self> {
         match self.revision {
             Some(known) => (known == revision).then_some(self),
-            None => (revision > 0).then_some(Self { revision: Some(revision), ..self }),
+            None => (revision > 0).then_some(Self {
+                revision: Some(revision),
+                ..self
+            }),
         }
     }
 }
@@ -89,7 +114,10 @@ fn linearize(ops: &[&KvOp]) -> Result<(), String> {
     let mut ops: Vec<&KvOp> = ops.to_vec();
     ops.sort_by_key(|op| op.begin);
     let must = ops.iter().filter(|op| op.end != NEVER).count();
-    let start = Register { value: 0, revision: Some(0) };
+    let start = Register {
+        value: 0,
+        revision: Some(0),
+    };
     let mut done: Done = vec![0; ops.len().div_ceil(64)];
     let mut tried: BTreeSet<(Done, Register)> = BTreeSet::new();
     // Each step: the operation that took effect, the register before it.
@@ -120,8 +148,13 @@ fn linearize(ops: &[&KvOp]) -> Result<(), String> {
                     blocker = first_open(&ops, &done);
                 }
                 let Some((op, before)) = path.pop() else {
-                    let why = blocker.and_then(|op| ops.get(op)).map(|op| format!("{op:?}")).unwrap_or_default();
-                    return Err(format!("not linearizable: {farthest} of {must} operations can be explained, not {why}"));
+                    let why = blocker
+                        .and_then(|op| ops.get(op))
+                        .map(|op| format!("{op:?}"))
+                        .unwrap_or_default();
+                    return Err(format!(
+                        "not linearizable: {farthest} of {must} operations can be explained, not {why}"
+                    ));
                 };
                 flip(&mut done, op);
                 register = before;
@@ -134,7 +167,11 @@ fn linearize(ops: &[&KvOp]) -> Result<(), String> {
 
 /// The first operation that has not taken effect and has an end.
 fn first_open(ops: &[&KvOp], done: &Done) -> Option<usize> {
-    ops.iter().enumerate().filter(|(n, op)| op.end != NEVER && !has(done, *n)).min_by_key(|(_, op)| op.end).map(|(n, _)| n)
+    ops.iter()
+        .enumerate()
+        .filter(|(n, op)| op.end != NEVER && !has(done, *n))
+        .min_by_key(|(_, op)| op.end)
+        .map(|(n, _)| n)
 }
 
 /// The first operation from `next` on that may take effect now and leads to something that was not tried.
@@ -146,7 +183,9 @@ fn candidate(
     tried: &mut BTreeSet<(Done, Register)>,
 ) -> Option<(usize, Register)> {
     // What begins after another one's end cannot come before it.
-    let first_end = first_open(ops, done).and_then(|n| ops.get(n)).map_or(NEVER, |op| op.end);
+    let first_end = first_open(ops, done)
+        .and_then(|n| ops.get(n))
+        .map_or(NEVER, |op| op.end);
     for (n, op) in ops.iter().enumerate().skip(next) {
         if op.begin > first_end {
             return None;
@@ -171,7 +210,13 @@ mod tests {
     use crate::client::ClientId;
 
     fn op(begin: u64, end: u64, action: KvAction) -> KvOp {
-        KvOp { key: 0, begin, end, action, by: ClientId(0) }
+        KvOp {
+            key: 0,
+            begin,
+            end,
+            action,
+            by: ClientId(0),
+        }
     }
 
     const fn read(found: Option<(u64, u64)>) -> KvAction {
@@ -179,11 +224,16 @@ mod tests {
     }
 
     const fn write(expected: u64, value: u64, result: WriteResult) -> KvAction {
-        KvAction::Write { expected, value, result }
+        KvAction::Write {
+            expected,
+            value,
+            result,
+        }
     }
 
     fn fits(ops: &[KvOp]) -> bool {
-        let history = History { kv: ops.to_vec(), ..History::default() };
+        let mut history = History::default();
+        history.kv = ops.to_vec();
         check(&history).is_empty()
     }
 
@@ -199,10 +249,23 @@ mod tests {
             op(9, 10, write(1, 9, Stored(4))),
             op(11, 12, read(Some((4, 9)))),
         ]));
-        let stale = [op(1, 2, write(0, 7, Stored(1))), op(3, 4, write(1, 8, Stored(2))), op(5, 6, read(Some((1, 7))))];
+        let stale = [
+            op(1, 2, write(0, 7, Stored(1))),
+            op(3, 4, write(1, 8, Stored(2))),
+            op(5, 6, read(Some((1, 7)))),
+        ];
         assert!(!fits(&stale), "a stale read");
-        assert!(!fits(&[op(1, 2, write(0, 7, Stored(1))), op(3, 4, read(None))]), "a lost write");
-        assert!(!fits(&[op(1, 2, write(0, 7, Stored(1))), op(3, 4, write(1, 8, Conflict(1)))]), "a false conflict");
+        assert!(
+            !fits(&[op(1, 2, write(0, 7, Stored(1))), op(3, 4, read(None))]),
+            "a lost write"
+        );
+        assert!(
+            !fits(&[
+                op(1, 2, write(0, 7, Stored(1))),
+                op(3, 4, write(1, 8, Conflict(1)))
+            ]),
+            "a false conflict"
+        );
         let lost = [op(1, 2, write(0, 7, Stored(1))), op(3, 4, write(0, 8, Stored(2)))];
         assert!(!fits(&lost), "a lost update");
     }
@@ -210,7 +273,11 @@ mod tests {
     #[test]
     fn at_the_same_time() {
         let write_then = |read_end| {
-            [op(1, 10, write(0, 7, Stored(1))), op(2, read_end, read(Some((1, 7)))), op(4, 5, read(None))]
+            [
+                op(1, 10, write(0, 7, Stored(1))),
+                op(2, read_end, read(Some((1, 7)))),
+                op(4, 5, read(None)),
+            ]
         };
         assert!(fits(&write_then(9)));
         assert!(!fits(&write_then(3)), "once seen, always seen");
@@ -219,11 +286,32 @@ mod tests {
     #[test]
     fn without_an_end() {
         let unknown = op(1, NEVER, write(0, 7, Unknown));
-        assert!(fits(&[unknown.clone(), op(2, 3, read(None)), op(4, 5, read(Some((3, 7))))]));
-        assert!(fits(&[unknown.clone(), op(2, 3, write(0, 8, Stored(4)))]), "never");
-        assert!(fits(&[unknown.clone(), op(2, 3, write(0, 8, Conflict(3))), op(4, 5, read(Some((3, 7))))]));
-        assert!(!fits(&[unknown.clone(), op(2, 3, write(0, 8, Conflict(3))), op(4, 5, read(Some((4, 7))))]));
-        assert!(!fits(&[op(2, 3, read(Some((3, 7)))), op(4, NEVER, write(0, 7, Unknown))]), "before its begin");
-        assert!(!fits(&[unknown, op(2, 3, read(Some((3, 7)))), op(4, 5, read(None))]), "and gone again");
+        assert!(fits(&[
+            unknown.clone(),
+            op(2, 3, read(None)),
+            op(4, 5, read(Some((3, 7))))
+        ]));
+        assert!(
+            fits(&[unknown.clone(), op(2, 3, write(0, 8, Stored(4)))]),
+            "never"
+        );
+        assert!(fits(&[
+            unknown.clone(),
+            op(2, 3, write(0, 8, Conflict(3))),
+            op(4, 5, read(Some((3, 7))))
+        ]));
+        assert!(!fits(&[
+            unknown.clone(),
+            op(2, 3, write(0, 8, Conflict(3))),
+            op(4, 5, read(Some((4, 7))))
+        ]));
+        assert!(
+            !fits(&[op(2, 3, read(Some((3, 7)))), op(4, NEVER, write(0, 7, Unknown))]),
+            "before its begin"
+        );
+        assert!(
+            !fits(&[unknown, op(2, 3, read(Some((3, 7)))), op(4, 5, read(None))]),
+            "and gone again"
+        );
     }
 }

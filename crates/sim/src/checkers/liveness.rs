@@ -6,7 +6,11 @@ use tidelock_base::Mono;
 
 /// Actors that expect answers and have got none since then.
 pub(crate) fn silent(history: &History, expecting: &[usize], since: Mono) -> Vec<usize> {
-    expecting.iter().copied().filter(|actor| history.answered.get(actor).is_none_or(|at| *at <= since)).collect()
+    expecting
+        .iter()
+        .copied()
+        .filter(|actor| history.answered.get(actor).is_none_or(|at| *at <= since))
+        .collect()
 }
 
 #[cfg(test)]

@@ -12,10 +12,16 @@ pub(super) fn check(history: &History) -> Vec<String> {
         let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
         for (seq, payload) in &audit.messages {
             if let Some(first) = seen.insert(payload, *seq) {
-                found.push(format!("{payload} is stored twice in {}: as {first} and as {seq}", audit.stream));
+                found.push(format!(
+                    "{payload} is stored twice in {}: as {first} and as {seq}",
+                    audit.stream
+                ));
             }
             match history.publishes.get(payload) {
-                None => found.push(format!("{payload} is stored in {} and was never published", audit.stream)),
+                None => found.push(format!(
+                    "{payload} is stored in {} and was never published",
+                    audit.stream
+                )),
                 Some(publish) => {
                     if let Outcome::Refused(why) = &publish.outcome {
                         found.push(format!("{payload} was refused ({why}) and is stored as {seq}"));
@@ -37,7 +43,12 @@ mod tests {
     fn what_is_stored_twice_refused_or_unheard_of_is_found() {
         let mut history = History::default();
         for (payload, outcome) in [("a", Outcome::Unknown), ("b", Outcome::Refused("no".into()))] {
-            let publish = Publish { stream: "EV", client: ClientId(1), number: 1, outcome };
+            let publish = Publish {
+                stream: "EV",
+                client: ClientId(1),
+                number: 1,
+                outcome,
+            };
             history.publishes.insert(payload.into(), publish);
         }
         let audit = |all: &[&str]| Audit {

@@ -10,12 +10,16 @@ pub(super) fn check(history: &History) -> Vec<String> {
     for audit in &history.audits {
         let mut last: BTreeMap<u64, (u64, &str)> = BTreeMap::new();
         for payload in audit.messages.values() {
-            let Some(publish) = history.publishes.get(payload) else { continue };
+            let Some(publish) = history.publishes.get(payload) else {
+                continue;
+            };
             let before = last.insert(publish.client.0, (publish.number, payload));
             if let Some((number, earlier)) = before
                 && number > publish.number
             {
-                found.push(format!("{earlier} is stored before {payload}, which was published first"));
+                found.push(format!(
+                    "{earlier} is stored before {payload}, which was published first"
+                ));
             }
         }
     }
@@ -32,13 +36,21 @@ mod tests {
     fn order_counts_within_a_connection_only() {
         let mut history = History::default();
         for (payload, client, number) in [("a", 1, 1), ("b", 1, 2), ("c", 2, 1)] {
-            let publish =
-                Publish { stream: "EV", client: ClientId(client), number, outcome: Outcome::Unknown };
+            let publish = Publish {
+                stream: "EV",
+                client: ClientId(client),
+                number,
+                outcome: Outcome::Unknown,
+            };
             history.publishes.insert(payload.into(), publish);
         }
         for (all, problems) in [(["c", "a", "b"], 0), (["a", "b", "c"], 0), (["b", "c", "a"], 1)] {
             let messages = (1..).zip(all.iter().map(|text| (*text).to_owned())).collect();
-            history.audits = vec![Audit { stream: "EV", node: 0, messages }];
+            history.audits = vec![Audit {
+                stream: "EV",
+                node: 0,
+                messages,
+            }];
             assert_eq!(check(&history).len(), problems, "{all:?}");
         }
     }

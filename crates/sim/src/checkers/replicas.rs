@@ -23,16 +23,28 @@ impl Replicas {
                 found.push(format!("replica {} of {name} has stopped: {why}", view.replica));
             }
             if view.is_leader {
-                let leader = *self.leaders.entry((view.group, view.term)).or_insert(view.replica);
+                let leader = *self
+                    .leaders
+                    .entry((view.group, view.term))
+                    .or_insert(view.replica);
                 if leader != view.replica {
-                    found.push(format!("{name} has two leaders in term {}: {leader} and {}", view.term, view.replica));
+                    found.push(format!(
+                        "{name} has two leaders in term {}: {leader} and {}",
+                        view.term, view.replica
+                    ));
                 }
             }
             if view.applied > view.commit {
-                found.push(format!("replica {} of {name} has applied {} of {}", view.replica, view.applied, view.commit));
+                found.push(format!(
+                    "replica {} of {name} has applied {} of {}",
+                    view.replica, view.applied, view.commit
+                ));
             }
             if let Some(digest) = view.digest {
-                let at = self.digests.entry((view.group, view.applied)).or_insert((digest, view.replica));
+                let at = self
+                    .digests
+                    .entry((view.group, view.applied))
+                    .or_insert((digest, view.replica));
                 if at.0 != digest {
                     found.push(format!(
                         "replicas {} and {} of {name} differ at index {}",
@@ -52,7 +64,8 @@ impl Replicas {
         }
         for all in groups.values() {
             let Some(first) = all.first() else { continue };
-            let points: Vec<(LogIndex, Option<u64>)> = all.iter().map(|view| (view.applied, view.digest)).collect();
+            let points: Vec<(LogIndex, Option<u64>)> =
+                all.iter().map(|view| (view.applied, view.digest)).collect();
             if all.len() != replicas || points.iter().any(|point| *point != (first.applied, first.digest)) {
                 return Err(format!("replicas of {} are at {points:?}", first.name));
             }
@@ -83,19 +96,32 @@ mod tests {
     #[test]
     fn each_kind_of_wrong_is_found() {
         let mut seen = Replicas::default();
-        assert_eq!(seen.look(&[view(1, 2, true, 5, 50), view(2, 2, false, 4, 40)]), Vec::<String>::new());
+        assert_eq!(
+            seen.look(&[view(1, 2, true, 5, 50), view(2, 2, false, 4, 40)]),
+            Vec::<String>::new()
+        );
         assert_eq!(seen.look(&[view(2, 3, true, 5, 50)]), Vec::<String>::new());
         assert_eq!(seen.look(&[view(3, 3, true, 5, 50)]).len(), 1, "two leaders");
         assert_eq!(seen.look(&[view(3, 3, false, 5, 51)]).len(), 1, "digest");
-        let early = ReplicaView { commit: LogIndex(4), ..view(1, 4, false, 5, 50) };
+        let early = ReplicaView {
+            commit: LogIndex(4),
+            ..view(1, 4, false, 5, 50)
+        };
         assert_eq!(seen.look(&[early]).len(), 1, "applied");
-        let failed = ReplicaView { failed: Some("x".into()), ..view(1, 4, false, 5, 50) };
+        let failed = ReplicaView {
+            failed: Some("x".into()),
+            ..view(1, 4, false, 5, 50)
+        };
         assert_eq!(seen.look(&[failed]).len(), 1, "failed");
     }
 
     #[test]
     fn agreement_wants_every_replica_at_the_same_point() {
-        let (one, two, three) = (view(1, 2, true, 5, 50), view(2, 2, false, 5, 50), view(3, 2, false, 4, 40));
+        let (one, two, three) = (
+            view(1, 2, true, 5, 50),
+            view(2, 2, false, 5, 50),
+            view(3, 2, false, 4, 40),
+        );
         assert!(Replicas::agree(&[one.clone(), two.clone()], 2).is_ok());
         assert!(Replicas::agree(&[one.clone(), two.clone()], 3).is_err());
         assert!(Replicas::agree(&[one, two, three], 3).is_err());

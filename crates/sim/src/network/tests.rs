@@ -15,7 +15,12 @@ impl Fixture {
     fn new() -> Self {
         let mut net = Network::new(Rng::new(1));
         let end = net.dial(Mono(0), A, B, Owner::Client(1));
-        let mut fixture = Self { net, now: Mono(0), planned: Vec::new(), end };
+        let mut fixture = Self {
+            net,
+            now: Mono(0),
+            planned: Vec::new(),
+            end,
+        };
         fixture.run();
         assert_eq!(fixture.net.asked(end.conn), Some(B));
         fixture.net.accept(fixture.now, end.conn, Owner::Client(2));
@@ -25,7 +30,9 @@ impl Fixture {
     }
 
     fn write(&mut self, end: End, bytes: &[u8]) -> io::Result<usize> {
-        self.net.write(self.now, end, std::iter::once(bytes)).map(|(n, _)| n)
+        self.net
+            .write(self.now, end, std::iter::once(bytes))
+            .map(|(n, _)| n)
     }
 
     /// Lets a second pass.
@@ -77,7 +84,12 @@ fn a_full_connection_makes_its_writer_wait() {
     assert_eq!(f.write(a, b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);
     f.run();
     assert_eq!(f.net.read(f.now, b, 10), bytes(&[7; 10]));
-    assert!(f.net.take_events().iter().any(|(_, event)| *event == NetEvent::Room(a)));
+    assert!(
+        f.net
+            .take_events()
+            .iter()
+            .any(|(_, event)| *event == NetEvent::Room(a))
+    );
     assert_eq!(f.write(a, &[1; 20]).unwrap(), 10);
 }
 
@@ -99,7 +111,11 @@ fn a_held_way_delivers_later_and_a_cut_one_never() {
     f.run();
     f.write(a, b"lost").unwrap();
     f.run();
-    assert_eq!((f.read(b), f.read(a)), (Read::Empty, Read::Empty), "nobody is told");
+    assert_eq!(
+        (f.read(b), f.read(a)),
+        (Read::Empty, Read::Empty),
+        "nobody is told"
+    );
     f.net.set_way(f.now, A, B, Way::Open);
     f.run();
     assert_eq!((f.read(b), f.read(a)), (Read::Ended, Read::Ended));

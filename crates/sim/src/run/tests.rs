@@ -1,11 +1,21 @@
 use super::*;
 
 fn plan(seed: u64, seconds: u64, workload: Workload) -> Plan {
-    Plan { seed, seconds, workload, trace: None }
+    Plan {
+        seed,
+        seconds,
+        workload,
+        trace: None,
+    }
 }
 
 fn passes(report: &Report) {
-    assert!(report.violations.is_empty(), "seed {}: {:#?}", report.seed, report.violations);
+    assert!(
+        report.violations.is_empty(),
+        "seed {}: {:#?}",
+        report.seed,
+        report.violations
+    );
 }
 
 #[test]

@@ -140,7 +140,11 @@ fn files_of_a_lane_that_is_gone_may_come_back() {
         let before = groups(&open_all(&disk, 1)).len();
         disk.crash(seed);
         let all = open_all(&disk, 2);
-        let damage: usize = all.lanes.iter().map(|(_, recovered)| recovered.damage.len()).sum();
+        let damage: usize = all
+            .lanes
+            .iter()
+            .map(|(_, recovered)| recovered.damage.len())
+            .sum();
         assert_eq!((groups(&all).len(), damage), (before, 0), "seed {seed}");
     }
 }

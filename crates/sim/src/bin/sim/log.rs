@@ -45,7 +45,12 @@ impl Subscriber for Lines {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        eprintln!("{}{:5} {}", tidelock_sim::here(), event.metadata().level(), text.0);
+        eprintln!(
+            "{}{:5} {}",
+            tidelock_sim::here(),
+            event.metadata().level(),
+            text.0
+        );
     }
 
     fn enter(&self, _: &span::Id) {}

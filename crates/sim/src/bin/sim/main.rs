@@ -1,5 +1,9 @@
 //! Runs seeds and reports what breaks: `sim [--seed X | --seeds N [--from X]] [--seconds S] [--workload W] [--trace]`.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks on standard output")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool talks on standard output"
+)]
 
 use anyhow::{Context, Result, bail};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,8 +44,14 @@ usage: sim [--seeds N] [--from X] [--seed X] [--seconds S] [--workload core|stre
   --trace       print what happens, and the servers' logs, to standard error";
 
 fn args(mut words: impl Iterator<Item = String>) -> Result<Args> {
-    let mut args =
-        Args { from: 1, seeds: 10, seconds: 20, workload: Workload::Full, trace: false, twice: false };
+    let mut args = Args {
+        from: 1,
+        seeds: 10,
+        seconds: 20,
+        workload: Workload::Full,
+        trace: false,
+        twice: false,
+    };
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} wants a value"));
         match word.as_str() {
@@ -92,17 +102,34 @@ fn run_all(args: &Args) -> u64 {
 }
 
 fn run_one(args: &Args, seed: u64) -> Result<Report, String> {
-    let trace = args.trace.then(|| Box::new(std::io::stderr()) as Box<dyn std::io::Write>);
-    let plan = Plan { seed, seconds: args.seconds, workload: args.workload, trace };
+    let trace = args
+        .trace
+        .then(|| Box::new(std::io::stderr()) as Box<dyn std::io::Write>);
+    let plan = Plan {
+        seed,
+        seconds: args.seconds,
+        workload: args.workload,
+        trace,
+    };
     catch_unwind(AssertUnwindSafe(|| run(plan))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?").to_owned()
+        text.or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("?")
+            .to_owned()
     })
 }
 
 fn print(report: &Report) {
-    let counts: Vec<String> = report.counts.iter().map(|(what, n)| format!("{n} {what}")).collect();
-    let verdict = if report.violations.is_empty() { "ok" } else { "FAILED" };
+    let counts: Vec<String> = report
+        .counts
+        .iter()
+        .map(|(what, n)| format!("{n} {what}"))
+        .collect();
+    let verdict = if report.violations.is_empty() {
+        "ok"
+    } else {
+        "FAILED"
+    };
     println!(
         "seed {}: {verdict}: trace {:016x}, {} events in {:.1} virtual s; {}",
         report.seed,
