@@ -236,9 +236,9 @@ impl Network {
 
     /// Nobody is there who would accept.
     pub(crate) fn refuse(&mut self, now: Mono, conn: u64) {
-        let Some(found) = self.conns.get(&conn) else {
+        if !self.conns.contains_key(&conn) {
             return;
-        };
+        }
         let at = now + self.delay();
         self.events.push((at, NetEvent::Answer(conn)));
     }
