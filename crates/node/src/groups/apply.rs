@@ -242,6 +242,12 @@ impl Core {
         slot.leads_since = wall;
         slot.expiring = false;
         self.groups.touched.insert(group);
+        // What it proposed in an earlier term and is not in the log by now never will be; left there, it would count
+        // as in flight and stand before what is proposed from now on.
+        let lost = std::mem::take(&mut slot.proposed);
+        for (_, waiter) in lost.into_iter().flat_map(|entry| entry.waiters) {
+            self.end(waiter, Done::Lost);
+        }
         self.now_leads(group);
     }
 
