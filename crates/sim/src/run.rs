@@ -303,6 +303,9 @@ impl Run {
 
     fn fail(&mut self, text: &str) {
         self.say(text);
+        for view in self.views() {
+            self.say(&format!("{view:?}"));
+        }
         if self.violations.is_empty() && self.world.violations.is_empty() {
             self.violations.push(text.to_owned());
         }
