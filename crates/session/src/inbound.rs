@@ -192,7 +192,7 @@ impl Inbound {
                 Ok(Parsed::NeedPayload { line, line_len }) => {
                     return self.need_payload(rest, &line, line_len, consumed, host);
                 }
-                Err(error) => return Err(Self::refuse(&error, host)),
+                Err(error) => return Err(self.refuse_input(rest, &error, host)),
             }
         }
     }
@@ -389,9 +389,22 @@ impl Inbound {
         }
     }
 
+    /// What the parser cannot take. An HPUB that was not agreed on is refused for that, whatever else is wrong with
+    /// it and however much of it is there, unless its line is too long.
+    #[cold]
+    fn refuse_input<H: Host>(&self, rest: &[u8], error: &ParseError, host: &mut H) -> CloseReason {
+        let is_header_publish = rest.first_chunk::<5>().is_some_and(|[verb @ .., blank]| {
+            verb.eq_ignore_ascii_case(b"HPUB") && matches!(blank, b' ' | b'\t')
+        });
+        if is_header_publish && !self.headers && *error != ParseError::ControlLine {
+            return Self::headers_not_agreed(host);
+        }
+        Self::refuse(error, host)
+    }
+
     fn headers_not_agreed<H: Host>(host: &mut H) -> CloseReason {
         host.log(LogLevel::Error, format_args!("message headers not supported"));
-        CloseReason::MessageHeaderViolation
+        CloseReason::ProtocolViolation
     }
 
     /// Reads nothing more from now on.

@@ -301,7 +301,21 @@ fn input_that_ends_the_connection() {
             "HPUB a 12 12",
             expect![[r#"
             log: Error message headers not supported
-            close: Message Header Violation
+            close: Protocol Violation
+        "#]],
+        ),
+        (
+            "hpub a x y",
+            expect![[r#"
+            log: Error message headers not supported
+            close: Protocol Violation
+        "#]],
+        ),
+        (
+            "HPUB a 12 14\\r\\nNATS/1.0\\r\\n\\r\\nhiXX",
+            expect![[r#"
+            log: Error message headers not supported
+            close: Protocol Violation
         "#]],
         ),
     ] {
