@@ -25,7 +25,7 @@ pub use groups::{MetaNotice, ReplicaView};
 pub use interest::{
     Change, ClientTarget, ConnKey, Interest, NodeTarget, Root, Service, StreamTarget, Target,
 };
-pub use shared::{Account, Addresses, NodeShared, ServerIdentity, Totals};
+pub use shared::{Account, Addresses, Budgets, NodeShared, ServerIdentity, Totals};
 pub use system::{
     NeedsCell, PartCell, PastTraffic, ProcessProbe, ProcessStats, Resources, SystemCell, SystemShared,
 };

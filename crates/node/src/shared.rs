@@ -100,6 +100,27 @@ pub struct Totals {
     next_cid: AtomicU64,
 }
 
+/// Sizes in bytes that decide when the log forgets and when stores write, and what is kept in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budgets {
+    /// A worker's log may hold so much before groups are checkpointed (DESIGN section 9).
+    pub log: u64,
+    /// A group with fewer bytes in the log's oldest segment is copied forward instead.
+    pub log_remains: u64,
+    /// Applied entries of one group that are kept for slow followers; who needs older ones gets a snapshot.
+    pub entries: usize,
+    /// A block of a stream is closed when its records reach this.
+    pub block: u64,
+    /// Records of a stream stay in memory, unwritten, up to this.
+    pub tail: u64,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { log: 64 << 20, log_remains: 256 << 10, entries: 1 << 20, block: 4 << 20, tail: 1 << 20 }
+    }
+}
+
 /// What the workers of a node share.
 pub struct NodeShared {
     /// Who this server is.
@@ -113,6 +134,8 @@ pub struct NodeShared {
     pub anonymous_allowed: bool,
     /// Number of workers.
     pub workers: u16,
+    /// Sizes of logs, stores and caches.
+    pub budgets: Budgets,
     /// Groups that another worker has than a new one would get.
     placed: OnceLock<BTreeMap<GroupId, WorkerId>>,
     /// Where it listens.
@@ -180,6 +203,7 @@ impl NodeShared {
             accounts_by_name,
             anonymous_allowed,
             workers,
+            budgets: Budgets::default(),
             placed: OnceLock::new(),
             addresses: ArcSwap::from_pointee(Addresses::default()),
             peer_client_urls: ArcSwap::from_pointee(Vec::new()),

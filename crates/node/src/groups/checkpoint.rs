@@ -15,12 +15,8 @@ use tidelock_replica::{LogPosition, Members};
 use tidelock_store::CheckpointKind;
 use tidelock_wal::WalRecord;
 
-/// Bytes that a lane may hold before groups are checkpointed (DESIGN section 9).
-const LOG_BYTES_MAX: u64 = 64 << 20;
 /// A log that is too long is looked at this often: going over all its groups costs.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Groups with fewer bytes in the oldest segment are copied forward instead.
-const SMALL_BYTES_MAX: u64 = 256 << 10;
 const MAGIC: &[u8; 8] = b"TLCHECK1";
 
 /// What a group's checkpoints are at.
@@ -152,19 +148,19 @@ impl Files {
 }
 
 impl Groups {
-    /// Whether this worker has a log, so that checkpoints make sense.
-    fn log_is_long(&self) -> bool {
+    /// Whether this worker has a log that holds more than so many bytes.
+    fn log_is_longer(&self, than: u64) -> bool {
         self.lane
             .lane
             .as_ref()
-            .is_some_and(|lane| lane.retained_bytes() > LOG_BYTES_MAX)
+            .is_some_and(|lane| lane.retained_bytes() > than)
     }
 }
 
 impl Core {
     /// Wants checkpoints where the log has grown too long, and writes those whose stores are flushed.
     pub(super) fn checkpoints(&mut self) {
-        if self.groups.checkpoints_at <= self.now.mono && self.groups.log_is_long() {
+        if self.groups.checkpoints_at <= self.now.mono && self.groups.log_is_longer(self.shared.budgets.log) {
             self.groups.checkpoints_at = self.now.mono + LOOK_AGAIN;
             self.want_checkpoints();
         }
@@ -175,11 +171,12 @@ impl Core {
     }
 
     fn want_checkpoints(&mut self) {
+        let remains = self.shared.budgets.log_remains;
         let Some(lane) = &mut self.groups.lane.lane else {
             return;
         };
         let retained = lane.retained();
-        let requests = lane.relocate(SMALL_BYTES_MAX);
+        let requests = lane.relocate(remains);
         if !requests.is_empty() {
             self.out.io.push(IoJob {
                 owner: IoOwner::Log,
@@ -190,7 +187,7 @@ impl Core {
         for held in retained
             .groups
             .iter()
-            .filter(|held| held.bytes_in_oldest > SMALL_BYTES_MAX)
+            .filter(|held| held.bytes_in_oldest > remains)
         {
             self.want_checkpoint(held.group);
         }

@@ -5,6 +5,7 @@
 
 use super::checkpoint::{Checkpoint, blocks_folder, checkpoint_file, put, take};
 use super::{Machine, Open, Slot, checkpoint, snapshot};
+use crate::shared::Budgets;
 use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -108,8 +109,8 @@ impl Core {
         let birth = Birth::decode(&recovered.created).ok_or("its record of creation cannot be read")?;
         let (checkpoint, staged) = self.newest_checkpoint(group, recovered, disk)?;
         let machine = match &checkpoint {
-            Some(checkpoint) => restore(group, checkpoint, &birth, recovered.damaged, disk)?,
-            None => found(group, &birth)?,
+            Some(checkpoint) => restore(group, checkpoint, &birth, recovered.damaged, (disk, &self.shared.budgets))?,
+            None => found(group, &birth, &self.shared.budgets)?,
         };
         let start = start_of(&birth, recovered, checkpoint.as_ref());
         if group == GroupId::META && !birth.voters.is_empty() {
@@ -171,7 +172,7 @@ impl Core {
                 announce_commits: group == GroupId::META,
                 ..Timers::default()
             },
-            limits: Limits::default(),
+            limits: Limits { cache_bytes: self.shared.budgets.entries, ..Limits::default() },
         };
         let members = start.members.clone();
         let applied_term = start.base.term;
@@ -351,7 +352,7 @@ impl Core {
         } else {
             Start::join()
         };
-        let machine = match found(entry.group, &birth) {
+        let machine = match found(entry.group, &birth, &self.shared.budgets) {
             Ok(machine) => machine,
             Err(text) => {
                 tracing::error!("Replica of stream {:?} cannot start: {text}", entry.spec.name);
@@ -411,13 +412,13 @@ impl Core {
 }
 
 /// The state of a new group.
-fn found(group: GroupId, birth: &Birth) -> Result<Machine, String> {
+fn found(group: GroupId, birth: &Birth, budgets: &Budgets) -> Result<Machine, String> {
     if group == GroupId::META {
         let meta = Meta::restore(&birth.meta).map_err(|e| e.to_string())?;
         return Ok(Machine::Meta(Box::new(meta)));
     }
     let config = StreamConfig::decode(&birth.config).map_err(|e| e.to_string())?;
-    let store = store_config(&group.0.to_string())?;
+    let store = store_config(&group.0.to_string(), budgets)?;
     Ok(Machine::Stream(Box::new(Stream::create(
         config,
         birth.created,
@@ -431,7 +432,7 @@ pub(super) fn restore(
     checkpoint: &Checkpoint,
     birth: &Birth,
     damaged: bool,
-    disk: &dyn Disk,
+    (disk, budgets): (&dyn Disk, &Budgets),
 ) -> Result<Machine, String> {
     if group == GroupId::META {
         let meta = Meta::restore(&checkpoint.state).map_err(|e| e.to_string())?;
@@ -439,7 +440,7 @@ pub(super) fn restore(
     }
     let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
     let on_loss = if alone { OnLoss::Report } else { OnLoss::Refuse };
-    let store = store_config(&checkpoint.folder)?;
+    let store = store_config(&checkpoint.folder, budgets)?;
     let mut stream =
         Stream::restore(store, &[&checkpoint.state], disk, on_loss).map_err(|e| e.to_string())?;
     let lost = stream.store().lost();
@@ -455,9 +456,13 @@ pub(super) fn restore(
     Ok(Machine::Stream(Box::new(stream)))
 }
 
-pub(super) fn store_config(folder: &str) -> Result<StoreConfig, String> {
+fn store_config(folder: &str, budgets: &Budgets) -> Result<StoreConfig, String> {
     let folder = blocks_folder(folder).map_err(|e| e.to_string())?;
-    Ok(StoreConfig::new(StoreKind::File, folder))
+    Ok(StoreConfig {
+        block_bytes: budgets.block,
+        tail_bytes: budgets.tail,
+        ..StoreConfig::new(StoreKind::File, folder)
+    })
 }
 
 /// What a replica's consensus starts from.

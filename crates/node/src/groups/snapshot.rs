@@ -369,6 +369,7 @@ impl Core {
     /// A snapshot is durable and in force: the state is swapped for it.
     fn snapshot_restored(&mut self, group: GroupId, position: LogPosition) {
         let Some(disk) = self.disk.clone() else { return };
+        let budgets = self.shared.budgets;
         let Some(slot) = self.slot_mut(group) else { return };
         let Some(staging) = slot.transfers.staging.take() else {
             return;
@@ -386,7 +387,7 @@ impl Core {
             voters: vec![ReplicaId(0), ReplicaId(0)],
             meta: Bytes::new(),
         };
-        match super::open::restore(group, &staging.checkpoint, &birth, false, &*disk) {
+        match super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &budgets)) {
             Ok(machine) => {
                 slot.machine = machine;
                 slot.queue.clear();
