@@ -137,6 +137,7 @@ pub(crate) enum Read {
 pub(crate) struct Network {
     conns: BTreeMap<u64, Conn>,
     ways: BTreeMap<(Host, Host), Way>,
+    slow: BTreeMap<(Host, Host), Duration>,
     next: u64,
     rng: Rng,
     events: Vec<(Mono, NetEvent)>,
@@ -169,6 +170,7 @@ impl Network {
         Self {
             conns: BTreeMap::new(),
             ways: BTreeMap::new(),
+            slow: BTreeMap::new(),
             next: 0,
             rng,
             events: Vec::new(),
@@ -180,13 +182,14 @@ impl Network {
         std::mem::take(&mut self.events)
     }
 
-    fn delay(&mut self) -> Duration {
+    fn delay(&mut self, way: (Host, Host)) -> Duration {
+        let slow = self.slow.get(&way).copied().unwrap_or_default();
         let most = if self.rng.per_mille(LATE_PER_MILLE) {
             DELAY_LATE
         } else {
             DELAY_USUAL
         };
-        self.rng.between(Duration::from_micros(15), most)
+        slow + self.rng.between(Duration::from_micros(15), most)
     }
 
     fn way(&self, way: (Host, Host)) -> Way {
@@ -211,7 +214,7 @@ impl Network {
                 open: false,
             },
         );
-        let at = now + self.delay();
+        let at = now + self.delay((from, to));
         self.events.push((at, NetEvent::Ask(conn)));
         End { conn, side: 0 }
     }
@@ -230,16 +233,17 @@ impl Network {
         };
         *found.owner(1) = owner;
         found.open = true;
-        let at = now + self.delay();
+        let way = found.way(0);
+        let at = now + self.delay(way);
         self.events.push((at, NetEvent::Answer(conn)));
     }
 
     /// Nobody is there who would accept.
     pub(crate) fn refuse(&mut self, now: Mono, conn: u64) {
-        if !self.conns.contains_key(&conn) {
+        let Some(way) = self.conns.get(&conn).map(|found| found.way(0)) else {
             return;
-        }
-        let at = now + self.delay();
+        };
+        let at = now + self.delay(way);
         self.events.push((at, NetEvent::Answer(conn)));
     }
 
@@ -312,7 +316,7 @@ impl Network {
         let Some(way) = self.conns.get(&to.conn).map(|conn| conn.way(to.side)) else {
             return;
         };
-        let at = now + self.delay();
+        let at = now + self.delay(way);
         let state = self.way(way);
         let Some(conn) = self.conns.get_mut(&to.conn) else {
             return;
@@ -371,7 +375,8 @@ impl Network {
         let n = most.min(pipe.inbox.len());
         let bytes = pipe.inbox.drain(..n).collect();
         if std::mem::take(&mut pipe.blocked) {
-            let at = now + self.delay();
+            let way = conn.way(end.other().side);
+            let at = now + self.delay(way);
             self.events.push((at, NetEvent::Room(end.other())));
         }
         Read::Bytes(bytes)
@@ -441,7 +446,8 @@ impl Network {
             let pipe = found.pipe(side);
             pipe.flying.clear();
             pipe.flying_bytes = 0;
-            let at = now + self.delay();
+            let way = found.way(side);
+            let at = now + self.delay(way);
             if let Some(found) = self.conns.get_mut(&conn) {
                 found.pipe(side).flying.push_back(Flying { at, bytes: None });
                 self.events.push((at, NetEvent::Arrive(End { conn, side })));
@@ -465,8 +471,14 @@ impl Network {
         }
     }
 
-    /// All ways are open again.
+    /// Everything from one host to another takes longer by this.
+    pub(crate) fn set_slow(&mut self, from: Host, to: Host, by: Duration) {
+        self.slow.insert((from, to), by);
+    }
+
+    /// All ways are open and fast again.
     pub(crate) fn heal(&mut self, now: Mono) {
+        self.slow.clear();
         let ways: Vec<(Host, Host)> = self.ways.keys().copied().collect();
         for (from, to) in ways {
             self.set_way(now, from, to, Way::Open);

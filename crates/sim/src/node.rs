@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
 use tidelock_node::{
-    Addresses, Cell, ConnKey, HangUp, IoJob, IoOwner, Listener, NodeShared, Output, ReplicaView,
+    Addresses, Budgets, Cell, ConnKey, HangUp, IoJob, IoOwner, Listener, NodeShared, Output, ReplicaView,
     ServerIdentity, Worker,
 };
 use tidelock_record::{Disk, IoDone, IoOp, IoRequest, MemDisk};
@@ -103,6 +103,39 @@ struct Running {
     seats: Vec<Seat>,
 }
 
+/// Sizes that a whole run uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) budgets: Budgets,
+    /// Bytes of a segment of the log.
+    pub(crate) segment: u64,
+}
+
+impl Sizes {
+    /// Those of the product, or so small ones that logs are cut, blocks are written and snapshots are sent all the
+    /// time.
+    pub(crate) fn choose(rng: &mut Rng) -> Self {
+        if rng.per_mille(250) {
+            return Self {
+                budgets: Budgets::default(),
+                segment: 16 << 20,
+            };
+        }
+        let mut size = |from: u64, doublings: u64| from << rng.below(doublings);
+        let segment = size(64 << 10, 5);
+        Self {
+            budgets: Budgets {
+                log: segment + size(64 << 10, 6),
+                log_remains: size(1 << 10, 8),
+                entries: usize::try_from(size(4 << 10, 8)).unwrap_or(4 << 10),
+                block: size(16 << 10, 6),
+                tail: size(4 << 10, 7),
+            },
+            segment,
+        }
+    }
+}
+
 /// See the module's text.
 pub(crate) struct Node {
     pub(crate) number: usize,
@@ -111,12 +144,15 @@ pub(crate) struct Node {
     running: Option<Running>,
     /// Starts so far.
     pub(crate) lives: u64,
-    /// How far its wall clock is off.
-    wall_offset: i64,
+    sizes: Sizes,
+    /// How far its wall clock is off, in nanoseconds.
+    pub(crate) wall_offset: i64,
     /// Nothing of it happens before this.
     pub(crate) paused_until: Mono,
     /// How long a disk operation takes at most.
     pub(crate) disk_time: Duration,
+    /// Its power is about to fail, or has failed.
+    pub(crate) is_losing_power: bool,
     rng: Rng,
 }
 
@@ -162,7 +198,7 @@ fn parse(text: &str) -> Options {
 
 impl Node {
     /// A node of `count`, not started.
-    pub(crate) fn new(number: usize, count: usize, mut rng: Rng) -> Self {
+    pub(crate) fn new(number: usize, count: usize, sizes: Sizes, mut rng: Rng) -> Self {
         let skew = i64::try_from(rng.below(400_000_000)).unwrap_or(0) - 200_000_000;
         Self {
             number,
@@ -170,9 +206,11 @@ impl Node {
             disk: Arc::new(MemDisk::new()),
             running: None,
             lives: 0,
+            sizes,
             wall_offset: skew,
             paused_until: Mono(0),
             disk_time: DISK_TIME,
+            is_losing_power: false,
             rng,
         }
     }
@@ -224,7 +262,9 @@ impl Node {
             cores: usize::from(workers),
             start: self.now(mono),
         };
-        let shared = Arc::new(NodeShared::new(identity, parse(&self.options), workers));
+        let mut shared = NodeShared::new(identity, parse(&self.options), workers);
+        shared.budgets = self.sizes.budgets;
+        let shared = Arc::new(shared);
         shared.addresses.store(Arc::new(Addresses {
             client_host: host(self.number),
             client_port: CLIENT_PORT,
@@ -235,8 +275,11 @@ impl Node {
             http_host: String::new(),
             http_port: 0,
         }));
-        let lanes = recover_all(&*self.disk, workers, &LaneConfig::new(self.rng.next()))
-            .map_err(|e| e.to_string())?;
+        let config = LaneConfig {
+            segment_bytes: self.sizes.segment,
+            ..LaneConfig::new(self.rng.next())
+        };
+        let lanes = recover_all(&*self.disk, workers, &config).map_err(|e| e.to_string())?;
         for (_, lane) in &lanes.lanes {
             if let Some(damage) = lane.damage.first() {
                 return Err(format!("the log is damaged: {damage:?}"));
@@ -289,6 +332,7 @@ impl Node {
         }
         self.disk.crash(self.rng.next());
         self.paused_until = Mono(0);
+        self.is_losing_power = false;
     }
 
     /// The power goes during a write: it may have reached the disk's cache.
@@ -321,9 +365,17 @@ impl Node {
         self.disk.crash(self.rng.next());
     }
 
-    /// The disk is as fast as usual.
-    pub(crate) const fn disk_is_well(&mut self) {
+    /// Power fails in the middle of the operation of its disk that comes after so many others. What happens until the
+    /// crash is that operations fail.
+    pub(crate) fn lose_power_after(&mut self, ops: u64) {
+        self.disk.power_off_after(ops);
+        self.is_losing_power = true;
+    }
+
+    /// The disk is as fast as usual and has room.
+    pub(crate) fn disk_is_well(&mut self) {
         self.disk_time = DISK_TIME;
+        self.disk.set_capacity(None);
     }
 
     // ---- turns ----------------------------------------------------------------------------------------------------

@@ -168,6 +168,14 @@ impl Run {
         let now = self.world.now();
         self.world.net.heal(now);
         for node in 0..self.world.node_count() {
+            if self
+                .world
+                .nodes
+                .get(node)
+                .is_some_and(|found| found.is_losing_power)
+            {
+                self.world.crash(node);
+            }
             if let Some(found) = self.world.nodes.get_mut(node) {
                 found.disk_is_well();
                 found.paused_until = now;
@@ -209,6 +217,15 @@ impl Run {
             self.audit();
         }
         self.violations.extend(checkers::judge(&self.history));
+        for node in 0..nodes {
+            let files = self
+                .world
+                .nodes
+                .get(node)
+                .map(|found| found.disk.files())
+                .unwrap_or_default();
+            self.say(&format!("files of n{node}: {files:?}"));
+        }
     }
 
     /// Reads everything back through every node.

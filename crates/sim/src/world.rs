@@ -2,7 +2,7 @@
 
 use crate::client::{Client, ClientId, Heard, ReplyTo};
 use crate::network::{End, Host, NetEvent, Network, Owner, Read};
-use crate::node::{Effects, Helper, Input, Node};
+use crate::node::{Effects, Helper, Input, Node, Sizes};
 use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::trace::{Trace, turn_of};
@@ -61,11 +61,15 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(nodes: usize, rng: &mut Rng, trace: Trace) -> Self {
+    pub(crate) fn new(nodes: usize, rng: &mut Rng, mut trace: Trace) -> Self {
+        let sizes = Sizes::choose(rng);
+        trace.say(|| format!("{sizes:?}"));
         Self {
             now: Mono(1_000_000_000),
             queue: Queue::new(),
-            nodes: (0..nodes).map(|n| Node::new(n, nodes, rng.fork())).collect(),
+            nodes: (0..nodes)
+                .map(|n| Node::new(n, nodes, sizes, rng.fork()))
+                .collect(),
             net: Network::new(rng.fork()),
             clients: BTreeMap::new(),
             next_client: 0,

@@ -1,0 +1,220 @@
+//! The faults: crashes, pauses, partitions, slow, full and failing disks, clocks that jump, leaders that are told to go.
+
+use super::{CRASH, DISKS, HEAL, Nemesis, RESTART};
+use crate::actors::{BUCKET, EVENTS, Scene, WORK};
+use crate::network::{Host, Way};
+use crate::node::Node;
+use tidelock_record::Fault;
+
+impl Nemesis {
+    pub(super) fn strike(&mut self, scene: &mut Scene<'_>) {
+        scene.history.count("faults");
+        match self.rng.below(17) {
+            0..3 => self.crash(scene),
+            3 => self.crash_in_operation(scene),
+            4 => self.pause(scene),
+            5..8 => self.part(scene),
+            8 => self.reset(scene),
+            9 => self.lag(scene),
+            10 => self.slow_disk(scene),
+            11 => self.fail_sync(scene),
+            12 => self.fill_disk(scene),
+            13 => self.shift_clock(scene),
+            _ => self.step_down(scene),
+        }
+    }
+
+    // ---- processes ------------------------------------------------------------------------------------------------
+
+    /// Mostly one node at a time; sometimes all at once, as when the power of a hall fails.
+    fn crash(&mut self, scene: &mut Scene<'_>) {
+        if self.rng.per_mille(100) {
+            (0..scene.world.node_count()).for_each(|node| self.crash_one(scene, node));
+        } else {
+            let node = self.node(scene);
+            self.crash_one(scene, node);
+        }
+    }
+
+    pub(super) fn crash_one(&mut self, scene: &mut Scene<'_>, node: usize) {
+        if scene.world.nodes.get(node).is_some_and(Node::is_running) {
+            scene.world.crash(node);
+            let time = self.time(100, 6_000);
+            scene.after(time, RESTART + node as u64);
+        }
+    }
+
+    /// Power fails in the middle of one of the next operations of a disk.
+    fn crash_in_operation(&mut self, scene: &mut Scene<'_>) {
+        let node = self.node(scene);
+        let ops = 1 + self.rng.below(40);
+        let Some(found) = scene.world.nodes.get_mut(node).filter(|found| found.is_running()) else {
+            return;
+        };
+        found.lose_power_after(ops);
+        scene
+            .world
+            .trace
+            .say(|| format!("n{node} loses power after {ops} operations"));
+        let until = self.time(1, 200);
+        scene.after(until, CRASH + node as u64);
+    }
+
+    /// Starts a node on some number of workers.
+    pub(super) fn restart(&mut self, scene: &mut Scene<'_>, node: usize) {
+        let workers = 1 + u16::try_from(self.rng.below(3)).unwrap_or(0);
+        let now = scene.world.now();
+        if self.rng.per_mille(100)
+            && let Some(found) = scene.world.nodes.get_mut(node)
+        {
+            // The power goes again while the store is opened.
+            found.crash_at_start(now, workers, 1 + self.rng.below(30));
+        }
+        scene.world.start(node, workers);
+    }
+
+    fn pause(&mut self, scene: &mut Scene<'_>) {
+        let node = self.node(scene);
+        let time = self.time(50, 5_000);
+        scene.world.pause(node, time);
+    }
+
+    /// A node's wall clock jumps.
+    fn shift_clock(&mut self, scene: &mut Scene<'_>) {
+        let node = self.node(scene);
+        let offset = i64::try_from(self.rng.below(6_000)).unwrap_or(0) - 3_000;
+        scene
+            .world
+            .trace
+            .say(|| format!("the clock of n{node} is {offset} ms off"));
+        if let Some(found) = scene.world.nodes.get_mut(node) {
+            found.wall_offset = offset * 1_000_000;
+        }
+    }
+
+    /// The leader of something is asked to hand over.
+    fn step_down(&mut self, scene: &mut Scene<'_>) {
+        let subject = match self.rng.below(4) {
+            0 => "$JS.API.META.LEADER.STEPDOWN".to_owned(),
+            1 => format!("$JS.API.STREAM.LEADER.STEPDOWN.{EVENTS}"),
+            2 => format!("$JS.API.STREAM.LEADER.STEPDOWN.{WORK}"),
+            _ => format!("$JS.API.STREAM.LEADER.STEPDOWN.{BUCKET}"),
+        };
+        scene.world.trace.say(|| subject.clone());
+        if self.line.request(scene, &subject, &[], b"").is_none() {
+            let node = self.node(scene);
+            self.line.open(scene, node);
+        }
+    }
+
+    // ---- network --------------------------------------------------------------------------------------------------
+
+    /// A node is cut off from one other or from all, in one direction or in both.
+    fn part(&mut self, scene: &mut Scene<'_>) {
+        let state = if self.rng.per_mille(300) {
+            Way::Held
+        } else {
+            Way::Cut
+        };
+        let alone = self.node(scene);
+        let only = self.rng.per_mille(400).then(|| self.node(scene));
+        let (out, back) = match self.rng.below(4) {
+            0 => (true, false),
+            1 => (false, true),
+            _ => (true, true),
+        };
+        scene
+            .world
+            .trace
+            .say(|| format!("{state:?}: n{alone} from {only:?} (out {out}, in {back})"));
+        let now = scene.world.now();
+        let others = (0..scene.world.node_count()).filter(|other| *other != alone);
+        for other in others.filter(|other| only.is_none_or(|only| only == *other)) {
+            let (one, two) = (Host::Node(alone), Host::Node(other));
+            if out {
+                scene.world.net.set_way(now, one, two, state);
+            }
+            if back {
+                scene.world.net.set_way(now, two, one, state);
+            }
+        }
+        let time = self.time(200, 8_000);
+        scene.after(time, HEAL);
+    }
+
+    /// Connections between two nodes are reset.
+    fn reset(&mut self, scene: &mut Scene<'_>) {
+        let (one, two) = (self.node(scene), self.node(scene));
+        let share = 200 + self.rng.below(801);
+        scene
+            .world
+            .trace
+            .say(|| format!("connections of n{one} and n{two} are reset ({share}/1000)"));
+        let now = scene.world.now();
+        scene
+            .world
+            .net
+            .reset_between(now, Host::Node(one), Host::Node(two), share);
+    }
+
+    /// Everything from one node to another takes longer, for a while.
+    fn lag(&mut self, scene: &mut Scene<'_>) {
+        let (one, two) = (self.node(scene), self.node(scene));
+        let by = self.time(1, 300);
+        scene
+            .world
+            .trace
+            .say(|| format!("from n{one} to n{two} it takes {by:?} longer"));
+        scene.world.net.set_slow(Host::Node(one), Host::Node(two), by);
+        let until = self.time(200, 6_000);
+        scene.after(until, HEAL);
+    }
+
+    // ---- disks ----------------------------------------------------------------------------------------------------
+
+    fn slow_disk(&mut self, scene: &mut Scene<'_>) {
+        let node = self.node(scene);
+        let time = self.time(5, 1_500);
+        scene
+            .world
+            .trace
+            .say(|| format!("n{node} has a slow disk: {time:?}"));
+        if let Some(found) = scene.world.nodes.get_mut(node) {
+            found.disk_time = time;
+        }
+        let until = self.time(200, 4_000);
+        scene.after(until, DISKS);
+    }
+
+    fn fail_sync(&mut self, scene: &mut Scene<'_>) {
+        let node = self.node(scene);
+        let (fault, skip) = match self.rng.below(3) {
+            0 => (Fault::Write, self.rng.below(20)),
+            1 => (Fault::Create, self.rng.below(3)),
+            _ => (Fault::Sync, self.rng.below(20)),
+        };
+        scene
+            .world
+            .trace
+            .say(|| format!("n{node} fails: {fault:?} after {skip}"));
+        if let Some(found) = scene.world.nodes.get(node) {
+            found.disk.fail(fault, skip);
+        }
+    }
+
+    /// A node's disk takes only a little more, for a while.
+    fn fill_disk(&mut self, scene: &mut Scene<'_>) {
+        let node = self.node(scene);
+        let room = 1 << self.rng.below(20);
+        scene
+            .world
+            .trace
+            .say(|| format!("n{node} has room for {room} bytes"));
+        if let Some(found) = scene.world.nodes.get(node) {
+            let used: u64 = found.disk.files().iter().map(|(_, len)| len).sum();
+            found.disk.set_capacity(Some(used + room));
+        }
+        let until = self.time(200, 6_000);
+        scene.after(until, DISKS);
+    }
+}
