@@ -151,6 +151,8 @@ pub(crate) struct Node {
     pub(crate) paused_until: Mono,
     /// How long a disk operation takes at most.
     pub(crate) disk_time: Duration,
+    /// Its disk is full or fails operations, so that it need not start.
+    pub(crate) disk_is_ill: bool,
     /// Its power is about to fail, or has failed.
     pub(crate) is_losing_power: bool,
     rng: Rng,
@@ -210,6 +212,7 @@ impl Node {
             wall_offset: skew,
             paused_until: Mono(0),
             disk_time: DISK_TIME,
+            disk_is_ill: false,
             is_losing_power: false,
             rng,
         }
@@ -375,6 +378,7 @@ impl Node {
     /// The disk is as fast as usual and has room.
     pub(crate) fn disk_is_well(&mut self) {
         self.disk_time = DISK_TIME;
+        self.disk_is_ill = false;
         self.disk.set_capacity(None);
     }
 

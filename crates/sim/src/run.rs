@@ -1,7 +1,7 @@
 //! One run: a cluster comes up, is used and broken for a while, heals, and is judged.
 
 use crate::actors::{
-    Actor, Auditor, Core, EVENTS, Keys, Line, Nemesis, Publisher, Puller, Scene, Setup, WORK,
+    Actor, Auditor, Core, EVENTS, Keys, Line, Nemesis, Operator, Publisher, Puller, Scene, Setup, WORK,
 };
 use crate::checkers::{self, Replicas};
 use crate::history::History;
@@ -18,6 +18,8 @@ use tidelock_node::ReplicaView;
 const FORMING_MAX: Duration = Duration::from_secs(60);
 /// Once everything is healed, everyone must have been served after so long.
 const SERVED_MAX: Duration = Duration::from_secs(40);
+/// Once everything is healed, the operator's last wishes must be met after so long.
+const OPERATED_MAX: Duration = Duration::from_secs(60);
 /// Once nothing new is begun, replicas must agree after so long.
 const AGREED_MAX: Duration = Duration::from_secs(30);
 /// Replicas are looked at this often.
@@ -47,7 +49,7 @@ impl std::fmt::Debug for Plan {
 }
 
 /// What the cluster is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// Core publish and subscribe only.
     Core,
@@ -55,6 +57,8 @@ pub enum Workload {
     Streams,
     /// Consumers too.
     Full,
+    /// Streams are scaled, made and deleted meanwhile, too.
+    All,
 }
 
 /// How a run went.
@@ -132,12 +136,22 @@ impl Run {
         }
         self.workload(rng, workload);
         let faults = self.add(Nemesis::new(rng.fork()));
+        let operator = (workload == Workload::All).then(|| self.add(Operator::new(rng.fork())));
         self.say("faults begin");
         self.go(Duration::from_secs(seconds), |_| false);
         if let Some(nemesis) = self.actors.get_mut(faults) {
             nemesis.stop();
         }
         self.heal();
+        if let Some(operator) = operator {
+            if let Some(operator) = self.actors.get_mut(operator) {
+                operator.stop();
+            }
+            if !self.go(OPERATED_MAX, |run| run.actor_is_done(operator)) {
+                self.fail("the operator's wishes are not met");
+                return;
+            }
+        }
         self.recover(workload);
     }
 
@@ -155,7 +169,7 @@ impl Run {
             self.add(Keys::new(name + 1, rng.fork()));
         }
         self.add(Publisher::new(2, WORK, rng.fork(), Line::default()));
-        if workload == Workload::Full {
+        if workload >= Workload::Full {
             for _ in 0..2 {
                 self.add(Puller::new(rng.fork()));
             }

@@ -375,24 +375,30 @@ impl World {
 
     // ---- faults ---------------------------------------------------------------------------------------------------
 
-    /// Starts a node that is down, on this many workers.
-    pub(crate) fn start(&mut self, node: usize, workers: u16) {
+    /// Starts a node that is down, on this many workers; `false` if it cannot start now because its disk is ill.
+    pub(crate) fn start(&mut self, node: usize, workers: u16) -> bool {
         let now = self.now;
         let Some(found) = self.nodes.get_mut(node).filter(|found| !found.is_running()) else {
-            return;
+            return true;
         };
         turn_of(now, Some((node, 0)));
         let result = found.start(now, workers);
         turn_of(now, None);
-        let (number, life) = (found.number, found.lives);
+        let (life, ill) = (found.lives, found.disk_is_ill);
         self.trace.event(now, 9, node as u64, &[]);
         self.trace
-            .say(|| format!("n{number} starts (life {life}, {workers} workers): {result:?}"));
+            .say(|| format!("n{node} starts (life {life}, {workers} workers): {result:?}"));
         match result {
-            Ok(()) => (0..usize::from(workers)).for_each(|worker| self.wake(node, worker)),
-            Err(text) => self
-                .violations
-                .push(format!("node {node} does not start: {text}")),
+            Ok(()) => {
+                (0..usize::from(workers)).for_each(|worker| self.wake(node, worker));
+                true
+            }
+            Err(_) if ill => false,
+            Err(text) => {
+                self.violations
+                    .push(format!("node {node} does not start: {text}"));
+                true
+            }
         }
     }
 

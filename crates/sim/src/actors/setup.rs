@@ -35,9 +35,9 @@ impl Setup {
         self.waiting.clear();
         for name in self.missing.clone() {
             let subject = format!("$JS.API.STREAM.CREATE.{name}");
-            if let Some((_, token)) = self
-                .line
-                .request(scene, &subject, &[], configuration(name).as_bytes())
+            if let Some((_, token)) =
+                self.line
+                    .request(scene, &subject, &[], configuration(name, 3).as_bytes())
             {
                 self.waiting.insert(token, name);
             }
@@ -45,7 +45,8 @@ impl Setup {
     }
 }
 
-fn configuration(name: &str) -> String {
+/// Configuration of one of the streams.
+pub(super) fn configuration(name: &str, replicas: u8) -> String {
     let own = match name {
         WORK => r#""subjects":["work.>"],"retention":"workqueue""#,
         BUCKET => {
@@ -53,7 +54,7 @@ fn configuration(name: &str) -> String {
         }
         _ => r#""subjects":["ev.>"]"#,
     };
-    format!(r#"{{"name":"{name}",{own},"storage":"file","num_replicas":3,"allow_direct":true}}"#)
+    format!(r#"{{"name":"{name}",{own},"storage":"file","num_replicas":{replicas},"allow_direct":true}}"#)
 }
 
 impl Actor for Setup {

@@ -70,7 +70,10 @@ impl Nemesis {
             // The power goes again while the store is opened.
             found.crash_at_start(now, workers, 1 + self.rng.below(30));
         }
-        scene.world.start(node, workers);
+        if !scene.world.start(node, workers) {
+            let later = self.time(500, 2_000);
+            scene.after(later, RESTART + node as u64);
+        }
     }
 
     fn pause(&mut self, scene: &mut Scene<'_>) {
@@ -197,8 +200,9 @@ impl Nemesis {
             .world
             .trace
             .say(|| format!("n{node} fails: {fault:?} after {skip}"));
-        if let Some(found) = scene.world.nodes.get(node) {
+        if let Some(found) = scene.world.nodes.get_mut(node) {
             found.disk.fail(fault, skip);
+            found.disk_is_ill = true;
         }
     }
 
@@ -210,7 +214,8 @@ impl Nemesis {
             .world
             .trace
             .say(|| format!("n{node} has room for {room} bytes"));
-        if let Some(found) = scene.world.nodes.get(node) {
+        if let Some(found) = scene.world.nodes.get_mut(node) {
+            found.disk_is_ill = true;
             let used: u64 = found.disk.files().iter().map(|(_, len)| len).sum();
             found.disk.set_capacity(Some(used + room));
         }

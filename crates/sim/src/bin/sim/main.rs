@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 const USAGE: &str = "\
-usage: sim [--seeds N] [--from X] [--seed X] [--seconds S] [--workload core|streams|full] [--twice] [--trace]
+usage: sim [--seeds N] [--from X] [--seed X] [--seconds S] [--workload core|streams|full|all] [--twice] [--trace]
   --seeds N     run N seeds (10)
   --from X      the first of them (1)
   --seed X      run this one only
@@ -64,6 +64,7 @@ fn args(mut words: impl Iterator<Item = String>) -> Result<Args> {
                     "core" => Workload::Core,
                     "streams" => Workload::Streams,
                     "full" => Workload::Full,
+                    "all" => Workload::All,
                     other => bail!("no workload {other:?}"),
                 }
             }
