@@ -1,13 +1,13 @@
 //! Entries of a stream's log, applied by two replicas that stop at different places.
 
-use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use tidelock_api::{ConsumerConfig as ConsumerRequest, StreamConfig as StreamRequest, decode_strict};
 use tidelock_base::{BootId, ConsumerId, LogIndex, StreamSeq, Term, Wall, WorkerId};
 use tidelock_jetstream::command::{EntryBuilder, SetAction, WindowKey};
 use tidelock_jetstream::config::{
-    ConfigLimits, ConsumerContext, StreamMap, validate_consumer, validate_stream,
+    ConfigLimits, ConsumerContext, StreamConfig, StreamMap, validate_consumer, validate_stream,
 };
 use tidelock_jetstream::consumer::AckKind;
 use tidelock_jetstream::stream::{NoEffects, Step, Stream};
@@ -49,9 +49,13 @@ pub fn stream(data: &[u8]) {
     let Some((&mode, rest)) = data.split_first() else {
         return;
     };
-    let choice = STREAMS.get(usize::from(mode % 4)).copied().unwrap_or_default();
-    let mut twins = [create(choice), create(choice)];
-    let mut bed = Bed::default();
+    let mut twins = [create(mode), create(mode)];
+    let mut bed = Bed {
+        entry: EntryBuilder::new(),
+        now: SECOND,
+        index: 1,
+        number: 0,
+    };
     if mode & 4 != 0 {
         let mut entry = vec![1, 0, 0, 0, 0, 0, 0, 0];
         entry.extend_from_slice(&SECOND.to_le_bytes());
@@ -71,16 +75,44 @@ pub fn stream(data: &[u8]) {
     }
 }
 
-fn limits() -> ConfigLimits {
-    ConfigLimits::default()
+/// What is chosen from, checked and encoded once.
+struct Configs {
+    streams: Vec<StreamConfig>,
+    consumers: Vec<Vec<u8>>,
 }
 
-fn create(config: &str) -> Stream {
-    let request: StreamRequest = decode_strict(config.as_bytes(), true).expect("it is written above");
-    let config = validate_stream(&request, &limits(), &StreamMap(BTreeMap::new()), false);
+fn configs() -> &'static Configs {
+    static CONFIGS: OnceLock<Configs> = OnceLock::new();
+    CONFIGS.get_or_init(|| {
+        let limits = ConfigLimits::default();
+        let streams = STREAMS.map(|text| {
+            let request: StreamRequest = decode_strict(text.as_bytes(), true).expect("it is written above");
+            validate_stream(&request, &limits, &StreamMap::default(), false).expect("it is written above")
+        });
+        let [stream, ..] = &streams;
+        let context = ConsumerContext {
+            stream,
+            limits: &limits,
+            now: Wall(0),
+            auto_name: "AbCdEf01",
+        };
+        let consumers = CONSUMERS.map(|text| {
+            let request: ConsumerRequest = decode_strict(text.as_bytes(), true).expect("it is written above");
+            let valid = validate_consumer(&request, &context, false);
+            valid.expect("it is written above").encode()
+        });
+        Configs {
+            streams: streams.to_vec(),
+            consumers: consumers.to_vec(),
+        }
+    })
+}
+
+fn create(choice: u8) -> Stream {
+    let config = configs().streams.get(usize::from(choice % 4));
     let files = FilePath::new("s").expect("a valid path");
     let store = StoreConfig::new(StoreKind::Memory, files);
-    Stream::create(config.expect("it is written above"), Wall(0), store)
+    Stream::create(config.expect("one of four").clone(), Wall(0), store)
 }
 
 /// The log under way.
@@ -89,31 +121,6 @@ struct Bed {
     now: i64,
     index: u64,
     number: u64,
-    consumers: Vec<Vec<u8>>,
-}
-
-impl Default for Bed {
-    fn default() -> Self {
-        let stream = create(STREAMS[0]);
-        let context = ConsumerContext {
-            stream: stream.config(),
-            limits: &limits(),
-            now: Wall(0),
-            auto_name: "AbCdEf01",
-        };
-        let encode = |text: &str| {
-            let request: ConsumerRequest = decode_strict(text.as_bytes(), true).expect("it is written above");
-            let valid = validate_consumer(&request, &context, false);
-            valid.expect("it is written above").encode()
-        };
-        Self {
-            entry: EntryBuilder::new(),
-            now: SECOND,
-            index: 1,
-            number: 0,
-            consumers: CONSUMERS.iter().map(|text| encode(text)).collect(),
-        }
-    }
 }
 
 impl Bed {
@@ -154,7 +161,7 @@ impl Bed {
                     .get(usize::from(c % 3))
                     .copied()
                     .unwrap_or(SetAction::Create);
-                let config = self
+                let config = configs()
                     .consumers
                     .get(usize::from(b % 4))
                     .map_or(&b""[..], Vec::as_slice);

@@ -315,20 +315,6 @@ impl Word {
             Self::Connect | Self::Ping | Self::Pong | Self::Ok | Self::Info => false,
         }
     }
-
-    /// Whether what follows up to the line end is ignored, and its length with it.
-    const fn ignores_arguments(self) -> bool {
-        match self {
-            Self::Ping | Self::Pong | Self::Ok => true,
-            Self::Pub
-            | Self::HeaderPub
-            | Self::Sub
-            | Self::Unsub
-            | Self::Err
-            | Self::Connect
-            | Self::Info => false,
-        }
-    }
 }
 
 const WORDS: [(&[u8], Word); 10] = [
@@ -400,7 +386,8 @@ fn general<'a>(input: &'a [u8], limits: &Limits) -> Result<Parsed<'a>, ParseErro
     let args = after_verb.get(blanks..newline).unwrap_or_default();
     let args = args.strip_suffix(b"\r").unwrap_or(args);
     let len = verb_len + newline + 1;
-    if args.len() > limits.control_line && !word.ignores_arguments() {
+    // Arguments that mean nothing count too, and so do blanks: a line must not be refused only when it comes in pieces.
+    if args.len().max(blanks) > limits.control_line {
         return Err(ParseError::ControlLine);
     }
     let event = match word {

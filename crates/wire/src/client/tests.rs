@@ -182,11 +182,15 @@ fn the_control_line_limit_counts_arguments_only() {
         format!("CONNECT {}", "x".repeat(66)),
         format!("SUB {} 1\r\n", "x".repeat(63)),
         format!("SUB{}", " ".repeat(66)),
+        // What means nothing counts as well, whole or not.
+        format!("SUB{}a 1\r\n", " ".repeat(66)),
+        format!("PING{}\r\n", "x".repeat(65)),
+        format!("PING{}", "x".repeat(66)),
     ] {
         assert!(one(&input).ends_with(long), "{input}");
     }
     assert_eq!(one(&format!("CONNECT {}", "x".repeat(65))), "");
-    assert_eq!(one(&format!("PING{}\r\n", "x".repeat(100))), "PING");
+    assert_eq!(one(&format!("PING{}\r\n", "x".repeat(64))), "PING");
 }
 
 #[test]
