@@ -49,7 +49,12 @@ impl Core {
     pub(super) fn look_at_marks(&mut self) {
         let now = self.now.mono;
         let marks = &mut self.system.marks;
-        if self.groups.slots.is_empty() || marks.look_at.is_some_and(|at| now < at) {
+        if self.groups.slots.is_empty() {
+            // The last replica may have gone: without one, no look is due.
+            marks.look_at = None;
+            return;
+        }
+        if marks.look_at.is_some_and(|at| now < at) {
             return;
         }
         marks.look_at = Some(now + LOOK_EVERY);
