@@ -320,6 +320,12 @@ impl Meta {
         group < self.next_group
     }
 
+    /// The id that the next replica gets. All below were handed out; those that are not listed were removed for good.
+    #[must_use]
+    pub const fn next_replica(&self) -> ReplicaId {
+        self.next_replica
+    }
+
     /// Nothing but the first entry of a term: the log has come this far.
     pub fn term_start(&mut self, index: LogIndex) {
         self.applied = self.applied.max(index);

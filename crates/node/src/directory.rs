@@ -3,6 +3,7 @@
 //! Kept by the metadata's apply on each node and shared as a snapshot; a new snapshot shares all that did not change.
 
 use rpds::{HashTrieMapSync, RedBlackTreeSetSync};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidelock_base::{AccountId, GroupId, LogIndex, NodeId};
 
@@ -48,6 +49,11 @@ impl Directory {
     #[must_use]
     pub fn by_group(&self, group: GroupId) -> Option<&StreamRoute> {
         self.by_group.get(&group).map(|route| &**route)
+    }
+
+    /// All groups, sorted.
+    pub(crate) fn groups(&self) -> BTreeSet<GroupId> {
+        self.by_group.keys().copied().collect()
     }
 
     /// Names of the mirrors of a stream, in their order.

@@ -21,7 +21,7 @@ pub use cell::{Cell, LaneKind};
 pub use cluster::{LinkStats, LinkView, PeerEvent, PeerTable, PeerView};
 pub use deliver_batch::DeliverBatch;
 pub use directory::{Directory, StreamRoute};
-pub use groups::{MetaNotice, ReplicaView};
+pub use groups::{Listing, MetaNotice, ReplicaView};
 pub use interest::{
     Change, ClientTarget, ConnKey, Interest, NodeTarget, Root, Service, StreamTarget, Target,
 };

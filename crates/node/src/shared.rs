@@ -117,7 +117,13 @@ pub struct Budgets {
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self { log: 64 << 20, log_remains: 256 << 10, entries: 1 << 20, block: 4 << 20, tail: 1 << 20 }
+        Self {
+            log: 64 << 20,
+            log_remains: 256 << 10,
+            entries: 1 << 20,
+            block: 4 << 20,
+            tail: 1 << 20,
+        }
     }
 }
 

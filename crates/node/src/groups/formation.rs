@@ -236,7 +236,7 @@ impl Core {
                 self.groups.formation.seeking = false;
                 self.groups.formation.next_tick = Some(self.now.mono + TICK);
                 self.set_cluster_id(cluster);
-                self.start_missing();
+                self.follow_listing();
             }
             Err(text) => tracing::error!("JetStream cluster cannot be formed: {text}"),
         }

@@ -1,5 +1,6 @@
 //! The cluster's metadata on this node: applying it, and starting and stopping the replicas that it places here.
 
+use super::listing::Listing;
 use super::{Done, Machine, Slot};
 use crate::api::MetaEvent;
 use crate::cell::Cell;
@@ -7,7 +8,7 @@ use crate::directory::{Directory, StreamRoute};
 use crate::interest::{Change, StreamTarget, Target};
 use crate::worker::Core;
 use std::sync::Arc;
-use tidelock_base::{AccountId, GroupId, NodeId};
+use tidelock_base::{AccountId, GroupId, NodeId, WorkerId};
 use tidelock_jetstream::meta::{
     GroupState, MetaCommand, MetaEffects, MetaOutcome, Replica, Server, StreamEntry,
 };
@@ -24,13 +25,17 @@ pub enum MetaNotice {
     Changed(Box<StreamEntry>),
     /// The stream is gone.
     Removed(Box<StreamEntry>),
+    /// All that is placed here; for every worker.
+    Listed(Arc<Listing>),
 }
 
 impl MetaNotice {
-    fn group(&self) -> GroupId {
+    /// The group that it is about, if it is about one.
+    fn group(&self) -> Option<GroupId> {
         match self {
-            Self::Start(entry, _) | Self::Changed(entry) | Self::Removed(entry) => entry.group,
-            Self::Stop(group, _) => *group,
+            Self::Start(entry, _) | Self::Changed(entry) | Self::Removed(entry) => Some(entry.group),
+            Self::Stop(group, _) => Some(*group),
+            Self::Listed(_) => None,
         }
     }
 }
@@ -171,11 +176,18 @@ impl Core {
         if let MetaNotice::Removed(entry) = &notice {
             self.leave_directory(entry);
         }
-        let owner = self.shared.worker_of(notice.group());
-        if owner == self.id {
+        let owner = notice
+            .group()
+            .map_or(self.id, |group| self.shared.worker_of(group));
+        self.notice_to(owner, notice);
+    }
+
+    /// Hands a notice to a worker.
+    pub(super) fn notice_to(&mut self, worker: WorkerId, notice: MetaNotice) {
+        if worker == self.id {
             self.meta_notice_here(notice);
         } else {
-            self.out.cells.push_back((owner, Cell::Meta(notice)));
+            self.out.cells.push_back((worker, Cell::Meta(notice)));
         }
     }
 
@@ -183,7 +195,8 @@ impl Core {
     pub(crate) fn meta_notice_here(&mut self, notice: MetaNotice) {
         match notice {
             MetaNotice::Start(entry, replica) => self.start_replica(&entry, &replica),
-            MetaNotice::Stop(group, replica) => self.remove_replica(group, &replica),
+            MetaNotice::Stop(group, replica) => self.remove_replica(group, replica.id),
+            MetaNotice::Listed(listing) => self.stop_unlisted(&listing),
             MetaNotice::Changed(entry) => {
                 if let Some(slot) = self.slot_mut(entry.group) {
                     slot.replicas.clone_from(&entry.replicas);
@@ -243,6 +256,26 @@ impl Core {
                 .iter()
                 .map(|filter| Change::Insert((*filter).into(), target.clone())),
         );
+        shared.interest.commit(&changes);
+    }
+
+    /// Takes a stream out of the directory of which nothing more is known than that it is gone.
+    pub(super) fn forget_route(&self, group: GroupId) {
+        let directory = self.shared.directory.load_full();
+        let Some(route) = directory.by_group(group) else {
+            return;
+        };
+        let Some(shared) = self.shared.account(route.account) else {
+            return;
+        };
+        self.publish_directory(|directory| directory.remove(group));
+        let target = Target::Stream(StreamTarget { group });
+        let mut changes = Vec::new();
+        shared.interest.load().tree.for_each(&mut |filter, targets| {
+            if targets.contains(&target) {
+                changes.push(Change::Remove(filter.as_bytes().into(), target.clone()));
+            }
+        });
         shared.interest.commit(&changes);
     }
 

@@ -23,6 +23,7 @@ mod effects;
 mod formation;
 mod forwards;
 mod lane;
+mod listing;
 mod membership;
 mod meta;
 mod open;
@@ -31,6 +32,7 @@ mod status;
 mod view;
 
 pub(crate) use effects::Fx;
+pub use listing::Listing;
 pub use meta::MetaNotice;
 pub(crate) use open::OpenError;
 pub use view::ReplicaView;

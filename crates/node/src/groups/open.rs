@@ -109,7 +109,13 @@ impl Core {
         let birth = Birth::decode(&recovered.created).ok_or("its record of creation cannot be read")?;
         let (checkpoint, staged) = self.newest_checkpoint(group, recovered, disk)?;
         let machine = match &checkpoint {
-            Some(checkpoint) => restore(group, checkpoint, &birth, recovered.damaged, (disk, &self.shared.budgets))?,
+            Some(checkpoint) => restore(
+                group,
+                checkpoint,
+                &birth,
+                recovered.damaged,
+                (disk, &self.shared.budgets),
+            )?,
             None => found(group, &birth, &self.shared.budgets)?,
         };
         let start = start_of(&birth, recovered, checkpoint.as_ref());
@@ -172,7 +178,10 @@ impl Core {
                 announce_commits: group == GroupId::META,
                 ..Timers::default()
             },
-            limits: Limits { cache_bytes: self.shared.budgets.entries, ..Limits::default() },
+            limits: Limits {
+                cache_bytes: self.shared.budgets.entries,
+                ..Limits::default()
+            },
         };
         let members = start.members.clone();
         let applied_term = start.base.term;
@@ -374,8 +383,8 @@ impl Core {
     }
 
     /// Stops a replica for good and removes its files.
-    pub(super) fn remove_replica(&mut self, group: GroupId, replica: &Replica) {
-        if self.slot(group).is_none_or(|slot| slot.me != replica.id) {
+    pub(super) fn remove_replica(&mut self, group: GroupId, replica: ReplicaId) {
+        if self.slot(group).is_none_or(|slot| slot.me != replica) {
             return;
         }
         self.consumers_follow(group);
@@ -393,20 +402,6 @@ impl Core {
         if durable {
             self.groups.log(&WalRecord::Destroyed { group });
             self.remove_files(group);
-        }
-    }
-
-    /// Starts the replicas that the metadata places here and that are not there, after a start.
-    pub(crate) fn start_missing(&mut self) {
-        let me = self.shared.identity.node;
-        let Some(meta) = self.meta() else { return };
-        let entries: Vec<StreamEntry> = meta.streams().cloned().collect();
-        for entry in entries {
-            let mine = entry.replicas.iter().find(|replica| replica.node == me).copied();
-            self.enter_directory(&entry);
-            let Some(mine) = mine else { continue };
-            self.meta_notice(super::meta::MetaNotice::Start(Box::new(entry.clone()), mine));
-            self.meta_notice(super::meta::MetaNotice::Changed(Box::new(entry)));
         }
     }
 }

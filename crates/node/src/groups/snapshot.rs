@@ -401,7 +401,8 @@ impl Core {
             }
         }
         if group == GroupId::META {
-            self.start_missing();
+            self.publish_directory(|directory| directory.applied = position.index);
+            self.follow_listing();
         }
         self.want_checkpoint(group);
     }

@@ -27,6 +27,12 @@ pub struct ReplicaView {
     pub digest: Option<u64>,
     /// Messages in the stream; 0 for the metadata.
     pub messages: u64,
+    /// Who votes in its group, as of the last entry applied.
+    pub voters: Vec<ReplicaId>,
+    /// Who follows without a vote.
+    pub learners: Vec<ReplicaId>,
+    /// Which replicas the metadata lists, as far as this one was told.
+    pub listed: Vec<ReplicaId>,
     /// Why it has stopped for good, if it has.
     pub failed: Option<String>,
 }
@@ -49,6 +55,7 @@ impl Slot {
             ),
             Machine::Meta(meta) => (whole.then(|| meta.digest()), 0),
         };
+        let members = self.raft.members().0;
         ReplicaView {
             group: self.group,
             replica: self.me,
@@ -59,6 +66,9 @@ impl Slot {
             applied: self.applied(),
             digest,
             messages,
+            voters: members.voters.clone(),
+            learners: members.learners.clone(),
+            listed: self.replicas.iter().map(|replica| replica.id).collect(),
             failed: self.failed.clone(),
         }
     }

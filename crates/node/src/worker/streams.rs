@@ -95,7 +95,7 @@ impl Worker {
                 .map_err(|e: OpenError| e.to_string())?;
         }
         self.core.begin_formation();
-        self.core.start_missing();
+        self.core.follow_listing();
         Ok(())
     }
 }

@@ -89,6 +89,9 @@ mod tests {
             applied: LogIndex(applied),
             digest: Some(digest),
             messages: 0,
+            voters: Vec::new(),
+            learners: Vec::new(),
+            listed: Vec::new(),
             failed: None,
         }
     }
