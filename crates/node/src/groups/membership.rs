@@ -11,7 +11,7 @@ use crate::worker::Core;
 use bytes::Bytes;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, NodeId, ReplicaId};
-use tidelock_jetstream::command::WindowKey;
+use tidelock_jetstream::command::{EntryBuilder, WindowKey};
 use tidelock_jetstream::meta::{
     GroupState, Meta, MetaCommand, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
 };
@@ -149,6 +149,7 @@ impl Core {
     /// A change of members has taken effect.
     pub(super) fn members_changed(&mut self, group: GroupId, change: &MemberChange, _context: &Bytes) {
         let Some(slot) = self.slot_mut(group) else { return };
+        slot.settled_beyond = slot.raft.last_index();
         if slot.is_meta() {
             self.reconcile_meta();
             return;
@@ -225,8 +226,19 @@ impl Core {
             .filter(|replica| replica.role == ReplicaRole::Voter && !members.contains(replica.id))
             .map(|replica| replica.id)
             .collect();
+        let settled = slot.applied() > slot.settled_beyond;
         for replica in promoted {
             self.tell_meta(MetaCommand::ReplicaPromote { group, replica });
+        }
+        if removed.is_empty() {
+            return;
+        }
+        // The metadata will have a removed replica destroyed. Until a quorum of those that stay knows durably that it
+        // is no member any more, they may need its vote after a crash: an entry that is proposed, committed and so
+        // synced after the removal carries that knowledge.
+        if !settled {
+            self.command(group, Waiter::Nobody, EntryBuilder::digest_check);
+            return;
         }
         for replica in removed {
             self.tell_meta(MetaCommand::ReplicaRemove { group, replica });

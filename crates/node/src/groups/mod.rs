@@ -136,6 +136,9 @@ pub(crate) struct Slot {
     armed: Option<Mono>,
     checkpoint: checkpoint::State,
     transfers: snapshot::Transfers,
+    /// Where the log ended when the members last changed. What is committed beyond was sent along with the news that
+    /// the change is committed.
+    settled_beyond: LogIndex,
     /// The replica has stopped for good, with the reason.
     pub(crate) failed: Option<String>,
 }

@@ -186,6 +186,7 @@ impl Core {
         let members = start.members.clone();
         let applied_term = start.base.term;
         let raft = Group::new(config, start, self.now.mono).map_err(|e| e.to_string())?;
+        let settled_beyond = raft.last_index();
         let durable = match &machine {
             Machine::Stream(stream) => stream.config().storage == Storage::File,
             Machine::Meta(_) => true,
@@ -229,6 +230,7 @@ impl Core {
             armed: None,
             checkpoint: checkpoint::State::in_folder(folder),
             transfers: snapshot::Transfers::default(),
+            settled_beyond,
             failed: None,
         };
         self.groups.slots.insert(group, Box::new(slot));
