@@ -420,20 +420,23 @@ impl Stream {
         fx: &mut impl Effects,
     ) -> Result<(), Halt> {
         let clock = self.clock;
-        let frees = self.config.retention != Retention::Limits;
         let Some(consumer) = self
             .consumers
-            .get_mut(&id)
+            .get(&id)
             .filter(|it| it.state.accepts_deliver(epoch))
         else {
             return Ok(());
         };
         let without_acks = consumer.config().ack_policy == crate::config::AckPolicy::None;
+        let frees = without_acks && self.config.retention != Retention::Limits;
         while let Some(seq) = usize::try_from(entry.progress.done)
             .ok()
             .and_then(|at| seqs.at(at))
         {
             budget.ready()?;
+            let Some(consumer) = self.consumers.get_mut(&id) else {
+                break;
+            };
             entry.progress.done += 1;
             budget.spend();
             // It may have left the stream since the leader picked it.
@@ -449,11 +452,15 @@ impl Stream {
                     running.mix(delivered.deliver_seq.0);
                     fx.delivered(id, &delivered);
                 });
-            if without_acks && frees {
+            if frees {
                 self.freed.push_back(seq);
+                // Before the next one, as it would be if this replica stopped here.
+                self.run_tasks(budget, fx)?;
             }
         }
-        consumer.moved();
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.moved();
+        }
         Ok(())
     }
 

@@ -514,6 +514,34 @@ fn age_alone_removes_in_bulk_and_looks_at_most_every_250_ms() {
     assert_eq!(bed.stream.next_due(), Some(Wall(2 * SECOND + SECOND / 4)));
 }
 
+/// What a delivery frees leaves before the next delivery, also if nothing makes the replica stop between them.
+#[test]
+fn deliveries_without_acknowledgements_free_messages_one_by_one() {
+    let apply = |budget| {
+        let mut bed = Bed::new(|config| config.retention = api::Retention::Interest);
+        bed.run(|entry| {
+            let config = consumer_config(|form| {
+                form.ack_policy = api::AckPolicy::None;
+                form.ack_wait = api::Nanos(0);
+                form.max_ack_pending = 0;
+            });
+            entry.consumer_set(SetAction::Create, 10, "c", &config.encode());
+        });
+        bed.publish(&[("s.a", &[]), ("s.b", &[]), ("s.c", &[])]);
+        let mut builder = EntryBuilder::new();
+        builder.deliver(ConsumerId(1), 0, [1, 2, 1, 3].map(StreamSeq));
+        let text = bed.apply(builder.finish(Wall(bed.now)).unwrap(), budget);
+        (text, bed.stream.digest())
+    };
+    let whole = apply(1_000);
+    assert_eq!(
+        whole.0,
+        "consumer 1 gets 1 as 1, time 1\nremoved 1 Acked\nconsumer 1 gets 2 as 2, time 1\nremoved 2 Acked\n\
+         consumer 1 gets 3 as 3, time 1\nremoved 3 Acked\n"
+    );
+    assert_eq!(apply(1), whole);
+}
+
 #[test]
 fn a_work_queue_lets_go_of_what_is_acknowledged_and_filters_never_overlap() {
     let mut bed = Bed::new(|config| config.retention = api::Retention::WorkQueue);
