@@ -47,7 +47,7 @@ class Load:
     """Writers and readers that run."""
 
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
-    ready: list[asyncio.Task[bytes]] = field(default_factory=list)
+    ready: list[asyncio.Task[list[bytes]]] = field(default_factory=list)
     outputs: list[asyncio.Task[bytes]] = field(default_factory=list)
     errors: list[asyncio.Task[bytes]] = field(default_factory=list)
 
@@ -61,17 +61,17 @@ class Load:
         process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, limit=1 << 20)
         assert process.stdout is not None and process.stderr is not None
         self.processes.append(process)
-        self.ready.append(asyncio.create_task(process.stdout.readline()))
+        self.ready.append(asyncio.create_task(_until_ready(process.stdout)))
         self.errors.append(asyncio.create_task(process.stderr.read()))
 
     async def started(self, limit: float = 30.0) -> None:
-        """Until every process has opened its bucket; the time that a virtual machine takes to start is nobody's fault."""
+        """Until every writer has made an update and every reader has opened the bucket, however long a virtual machine takes."""
         try:
-            lines = await asyncio.wait_for(asyncio.gather(*self.ready), limit)
+            early = await asyncio.wait_for(asyncio.gather(*self.ready), limit)
         except asyncio.TimeoutError:
-            raise Failed(f"a client did not open its bucket within {limit:g} s") from None
-        for line, error in zip(lines, self.errors):
-            if line != b"ready\n":
+            raise Failed(f"a client was not at work within {limit:g} s") from None
+        for lines, error in zip(early, self.errors):
+            if not lines or lines[-1] != b"ready\n":
                 raise Failed(f"a client did not start: {(await error).decode(errors='replace').strip()[-400:]}")
         for process in self.processes:
             assert process.stdout is not None
@@ -100,10 +100,10 @@ class Load:
         finally:
             self.end()
         history: list[Operation] = []
-        for process, output, error in zip(self.processes, self.outputs, self.errors):
+        for process, early, output, error in zip(self.processes, self.ready, self.outputs, self.errors):
             if process.returncode != 0:
                 raise Failed(f"a client ended with {process.returncode}: {(await error).decode(errors='replace').strip()[-400:]}")
-            history += read_history((await output).decode())
+            history += read_history((b"".join((await early)[:-1]) + await output).decode())
         return history
 
     def end(self) -> None:
@@ -111,6 +111,14 @@ class Load:
         for process in self.processes:
             if process.returncode is None:
                 process.kill()
+
+
+async def _until_ready(output: asyncio.StreamReader) -> list[bytes]:
+    """The lines up to the one that says `ready`, or to the end."""
+    lines: list[bytes] = []
+    while (line := await output.readline()) and line != b"ready\n":
+        lines.append(line)
+    return [*lines, line] if line else lines
 
 
 def outcomes(history: list[Operation]) -> str:

@@ -15,9 +15,10 @@ scenario runs with any of them:
     --rate N           reads a second at most (Python only)
     --timeout-ms N     wait for an answer
 
-Whatever the mode, the program ends early when standard input closes. Output: the line `ready` once
-the bucket is open, and at the end one JSON object a line, with the fields of
-`lib.history.Operation`. The first update of a key expects revision 0.
+A writer that counts, or a reader, ends early when standard input closes; a writer without a count then goes
+on until one more update has succeeded. Output: one JSON object a line, with the fields of
+`lib.history.Operation`, and the line `ready` after a writer's first success, or once a reader has opened the
+bucket. The first update of a key expects revision 0.
 """
 from __future__ import annotations
 
@@ -90,13 +91,20 @@ async def write(requests: Requests, key: str, *, from_ack: bool, count: int, sto
     """The writer's loop."""
     known: int | None = None
     done = 0
-    while not stop.is_set() and (count == 0 or done < count):
+    while count == 0 or done < count:
+        ending = stop.is_set()
+        if ending and count:
+            break
         expected = known if known is not None else await requests.get(key)
         updated = await requests.compare_and_set(key, expected) if expected is not None else None
         if updated is None:
             await asyncio.sleep(_PAUSE)
         else:
             done += 1
+            if done == 1:
+                print("ready", flush=True)
+            if ending:
+                break
         known = updated if from_ack else None
 
 
@@ -135,8 +143,8 @@ async def main() -> None:
     watching = asyncio.create_task(_stop_at_end_of_input(stop))
     async with await connect(place) as client:  # type: ignore[arg-type]
         requests = Requests(client, args.bucket, args.client, args.timeout_ms / 1000, [])
-        print("ready", flush=True)
         if args.mode == "read":
+            print("ready", flush=True)
             await read(requests, args.key.split(","), count=args.count, rate=args.rate, stop=stop)
         else:
             await write(requests, args.key, from_ack=args.mode == "ack", count=args.count, stop=stop)

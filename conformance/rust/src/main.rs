@@ -188,7 +188,11 @@ impl<W: Write> Writer<'_, W> {
     async fn run(&mut self, stop: &AtomicBool) -> Result<(), Fault> {
         let mut known = None;
         let mut done = 0;
-        while !stop.load(Ordering::Relaxed) && (self.flags.count == 0 || done < self.flags.count) {
+        while self.flags.count == 0 || done < self.flags.count {
+            let ending = stop.load(Ordering::Relaxed);
+            if ending && self.flags.count > 0 {
+                break;
+            }
             let expected = match known.take() {
                 Some(revision) => Some(revision),
                 None => self.get().await?,
@@ -200,6 +204,13 @@ impl<W: Write> Writer<'_, W> {
             match updated {
                 Some(revision) => {
                     done += 1;
+                    if done == 1 {
+                        writeln!(self.out, "ready")?;
+                        self.out.flush()?;
+                    }
+                    if ending {
+                        break;
+                    }
                     known = self.flags.from_ack.then_some(revision);
                 }
                 // Without an answer the next try would only fill the history with the same.
@@ -239,8 +250,6 @@ async fn main() -> Result<(), Fault> {
     context.set_timeout(flags.timeout);
     let store = context.get_key_value(flags.bucket.as_str()).await?;
     let stop = stop_signal();
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    writeln!(out, "ready")?;
-    out.flush()?;
+    let out = BufWriter::new(std::io::stdout().lock());
     Writer { flags: &flags, store, out, number: 0 }.run(&stop).await
 }

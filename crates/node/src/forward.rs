@@ -30,7 +30,7 @@ pub(crate) const UNRESOLVED_BYTES_MAX: usize = 64 << 20;
 pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(1_000);
 
 /// What a node that does not lead has sent back goes out again after this long.
-const REDIRECT_AFTER: Duration = Duration::from_millis(50);
+pub(crate) const REDIRECT_AFTER: Duration = Duration::from_millis(50);
 
 /// The stream takes no more for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(crate) struct Sender {
     sent_bytes: usize,
     /// Batches from this number on have not been sent to the current leader.
     resend_from: Option<u64>,
+    /// The last node did not take it and named another; nothing has been sent since.
+    redirected: bool,
     /// Connections to be resumed when there is room again.
     pub paused: Vec<ConnKey>,
 }
@@ -93,6 +95,7 @@ impl Sender {
             sent: VecDeque::new(),
             sent_bytes: 0,
             resend_from: None,
+            redirected: false,
             paused: Vec::new(),
         }
     }
@@ -169,14 +172,22 @@ impl Sender {
         self.resend_from = self.sent.front().map(|batch| batch.first);
     }
 
-    /// Another node may lead: everything unresolved goes there when it is due.
+    /// A node did not take what it got: everything unresolved goes to `leader` (where it went before, if `None`) when
+    /// it is due, which is soon. Each batch that was not taken says so; the first counts.
     pub(crate) fn redirect(&mut self, leader: Option<NodeId>) {
         if leader.is_some() {
             self.leader = leader;
         }
-        for batch in &mut self.sent {
-            batch.sent_at = batch.sent_at - RESEND_AFTER + REDIRECT_AFTER;
+        if !std::mem::replace(&mut self.redirected, true) {
+            for batch in &mut self.sent {
+                batch.sent_at = batch.sent_at - RESEND_AFTER + REDIRECT_AFTER;
+            }
         }
+    }
+
+    /// Whether what was sent has met silence only.
+    pub(crate) const fn is_unheard(&self) -> bool {
+        !self.redirected
     }
 
     /// Marks old unanswered batches for resending; answers when to look again.
@@ -200,8 +211,13 @@ impl Sender {
         let low_water = self.sent.front().map_or(self.next, |batch| batch.first) - 1;
         let from = self.resend_from.take();
         let fresh = self.close_batch(now);
+        if self.redirected && from.is_none() {
+            // What comes later goes with what goes again: a receiver takes numbers in order.
+            return;
+        }
         let from = from.or(fresh);
         let Some(from) = from else { return };
+        self.redirected = false;
         for batch in self.sent.iter_mut().filter(|batch| batch.first >= from) {
             batch.sent_at = now;
             out.push(Forward {

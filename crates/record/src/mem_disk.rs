@@ -256,6 +256,11 @@ impl MemDisk {
         self.lock().faults.push((fault, skip));
     }
 
+    /// Forgets the failures that were planned.
+    pub fn fail_no_more(&self) {
+        self.lock().faults.clear();
+    }
+
     /// Lets `ops` operations pass, does a part of the next one if it is a write, and fails it and all later ones
     /// until [`MemDisk::crash`].
     pub fn power_off_after(&self, ops: u64) {

@@ -375,8 +375,9 @@ impl Node {
         self.is_losing_power = true;
     }
 
-    /// The disk is as fast as usual and has room.
+    /// The disk is as fast as usual, has room and fails no more.
     pub(crate) fn disk_is_well(&mut self) {
+        self.disk.fail_no_more();
         self.disk_time = DISK_TIME;
         self.disk_is_ill = false;
         self.disk.set_capacity(None);

@@ -20,6 +20,8 @@ const FORMING_MAX: Duration = Duration::from_secs(60);
 const SERVED_MAX: Duration = Duration::from_secs(40);
 /// Once everything is healed, the operator's last wishes must be met after so long.
 const OPERATED_MAX: Duration = Duration::from_secs(60);
+/// After that, all replicas of the streams must vote after so long.
+const SPREAD_MAX: Duration = Duration::from_secs(30);
 /// Once nothing new is begun, replicas must agree after so long.
 const AGREED_MAX: Duration = Duration::from_secs(30);
 /// Replicas are looked at this often.
@@ -80,6 +82,7 @@ pub struct Report {
 
 /// A run on its way.
 struct Run {
+    rng: Rng,
     world: World,
     history: History,
     actors: Vec<Box<dyn Actor>>,
@@ -99,6 +102,7 @@ pub fn run(plan: Plan) -> Report {
     } = plan;
     let mut rng = Rng::new(seed);
     let mut run = Run {
+        rng: rng.fork(),
         world: World::new(3, &mut rng, Trace::new(trace)),
         history: History::default(),
         actors: Vec::new(),
@@ -218,6 +222,9 @@ impl Run {
             ));
             return;
         }
+        if workload != Workload::Core && !self.lose_one(&expecting) {
+            return;
+        }
         self.actors.iter_mut().for_each(|actor| actor.stop());
         self.say("the workload ends");
         self.go(Duration::from_secs(13), |_| false);
@@ -240,6 +247,27 @@ impl Run {
                 .unwrap_or_default();
             self.say(&format!("files of n{node}: {files:?}"));
         }
+    }
+
+    /// One node dies and stays away: the others serve everyone without it. Then it comes back.
+    fn lose_one(&mut self, expecting: &[usize]) -> bool {
+        if !self.go(SPREAD_MAX, |run| Replicas::are_spread(&run.views(), 3)) {
+            self.fail("not every stream has three replicas that vote");
+            return false;
+        }
+        let lost = self.rng.index(self.world.node_count());
+        self.say(&format!("n{lost} stays away"));
+        let since = self.world.now();
+        self.world.crash(lost);
+        if !self.go(SERVED_MAX, |run| {
+            checkers::silent(&run.history, expecting, since).is_empty()
+        }) {
+            let silent = checkers::silent(&self.history, expecting, since);
+            self.fail(&format!("not everyone is served without n{lost}: actors {silent:?}"));
+            return false;
+        }
+        self.world.start(lost, 2);
+        true
     }
 
     /// Reads everything back through every node.

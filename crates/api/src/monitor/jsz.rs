@@ -247,6 +247,14 @@ pub struct TidelockStream {
     pub applied: u64,
     /// Index of the last entry that is known to be committed.
     pub commit: u64,
+    /// Index of the last entry of the log.
+    pub last: u64,
+    /// Index up to which the log is durable here.
+    pub durable: u64,
+    /// The term of the log.
+    pub term: u64,
+    /// Entries that wait to be proposed, or to be applied after that.
+    pub in_flight: u64,
     /// This server leads the stream.
     pub leader: bool,
 }

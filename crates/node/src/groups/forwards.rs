@@ -152,9 +152,8 @@ impl Core {
             slot.seal_if_full(wall);
             return;
         }
-        let hint = self
-            .leader_of(group)
-            .filter(|node| *node != self.shared.identity.node);
+        // Its own name means: it is about to lead.
+        let hint = self.leader_of(group);
         self.tell_sender(sender, Cell::NotLeader { group, sender, hint });
     }
 
@@ -235,30 +234,39 @@ impl Core {
 
     /// The node that got this worker's publishes does not lead.
     pub(crate) fn not_leader(&mut self, group: GroupId, hint: Option<NodeId>) {
-        let directory = self.shared.directory.load_full();
-        let nodes = directory
-            .by_group(group)
-            .map(|route| route.nodes.clone())
-            .unwrap_or_default();
         if let Some(hint) = hint {
             self.groups.hints.insert(group, hint);
         }
-        let known = self.leader_of(group);
-        let Some(sender) = self.senders.get_mut(&group) else {
+        let Some(current) = self.senders.get(&group).map(|sender| sender.leader) else {
             return;
         };
         let next = hint
-            .or(known)
-            .filter(|node| Some(*node) != sender.leader)
-            .or_else(|| {
-                let at = nodes
-                    .iter()
-                    .position(|node| Some(*node) == sender.leader)
-                    .map_or(0, |at| at + 1);
-                nodes.get(at % nodes.len().max(1)).copied()
-            });
-        // Sent again by the clock, not at once: two nodes that name each other must not spin.
-        sender.redirect(next);
+            .filter(|node| self.is_online(*node))
+            .or_else(|| self.other_than(group, current));
+        if let Some(sender) = self.senders.get_mut(&group) {
+            // Sent again by the clock, not at once: two nodes that name each other must not spin.
+            sender.redirect(next);
+        }
+        let due = self.now.mono + crate::forward::REDIRECT_AFTER;
+        self.senders_at = Some(self.senders_at.map_or(due, |at| at.min(due)));
+    }
+
+    /// Where to go with what the node that got it last does not take, or does not answer. The local replica knows who
+    /// leads, or will hear of it, and a leader that is not ready yet soon is; without one, the nodes of the group are
+    /// asked one after the other, those that cannot be reached left out.
+    fn other_than(&self, group: GroupId, current: Option<NodeId>) -> Option<NodeId> {
+        if self.slot(group).is_some() {
+            return self.leader_of(group).or(current);
+        }
+        let directory = self.shared.directory.load();
+        let nodes = &directory.by_group(group)?.nodes;
+        let after = nodes
+            .iter()
+            .position(|node| Some(*node) == current)
+            .map_or(0, |at| at + 1);
+        let (before, behind) = nodes.split_at(after);
+        let mut others = behind.iter().chain(before).copied();
+        others.find(|node| self.is_online(*node)).or(current)
     }
 
     /// The leader of a group is another, or has become known.
@@ -302,11 +310,11 @@ impl Core {
             }
         }
         for group in due {
-            let known = self.leader_of(group).or_else(|| self.guess_leader(group));
-            if let Some(sender) = self.senders.get_mut(&group)
-                && sender.leader.is_none()
-            {
-                sender.leader = known;
+            if let Some(sender) = self.senders.get(&group).filter(|sender| sender.is_unheard()) {
+                let next = self.other_than(group, sender.leader);
+                if let Some(sender) = self.senders.get_mut(&group) {
+                    sender.leader = next;
+                }
             }
             self.busy_senders.insert(group);
         }

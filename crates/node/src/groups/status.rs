@@ -185,6 +185,11 @@ impl Core {
 }
 
 impl Slot {
+    /// Entries that wait to be proposed, and those proposed that are not applied yet.
+    pub(crate) fn entries_in_flight(&self) -> usize {
+        self.sealed.len() + self.proposed.len()
+    }
+
     /// A frame of another replica has come.
     pub(super) fn heard_of(&mut self, replica: ReplicaId, now: Mono) {
         if let Some((_, at)) = self.heard.iter_mut().find(|(id, _)| *id == replica) {

@@ -171,6 +171,10 @@ impl Core {
                 digest,
                 applied: applied.0,
                 commit: slot.raft.commit().0,
+                last: slot.raft.last_index().0,
+                durable: slot.raft.persisted_index().0,
+                term: slot.raft.term().0,
+                in_flight: slot.entries_in_flight() as u64,
                 leader: slot.leads,
             }),
             ..StreamDetail::default()

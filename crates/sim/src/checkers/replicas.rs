@@ -56,6 +56,16 @@ impl Replicas {
         found
     }
 
+    /// Whether each group has so many replicas, all of which vote as all of them know.
+    pub(crate) fn are_spread(views: &[ReplicaView], replicas: usize) -> bool {
+        let mut groups: BTreeMap<GroupId, usize> = BTreeMap::new();
+        for view in views {
+            *groups.entry(view.group).or_default() += 1;
+        }
+        let whole = |view: &ReplicaView| view.voters.len() == replicas && view.learners.is_empty();
+        groups.values().all(|count| *count == replicas) && views.iter().all(whole)
+    }
+
     /// Whether all replicas of each group, of which there are so many, have come to the same point.
     pub(crate) fn agree(views: &[ReplicaView], replicas: usize) -> Result<(), String> {
         let mut groups: BTreeMap<GroupId, Vec<&ReplicaView>> = BTreeMap::new();
@@ -116,6 +126,23 @@ mod tests {
             ..view(1, 4, false, 5, 50)
         };
         assert_eq!(seen.look(&[failed]).len(), 1, "failed");
+    }
+
+    #[test]
+    fn a_group_is_spread_when_all_its_replicas_vote() {
+        let ids = [ReplicaId(1), ReplicaId(2)];
+        let whole = |replica| ReplicaView {
+            voters: ids.to_vec(),
+            ..view(replica, 2, false, 5, 50)
+        };
+        assert!(Replicas::are_spread(&[whole(1), whole(2)], 2));
+        assert!(!Replicas::are_spread(&[whole(1)], 2));
+        let follows = ReplicaView {
+            voters: vec![ids[0]],
+            learners: vec![ids[1]],
+            ..whole(2)
+        };
+        assert!(!Replicas::are_spread(&[whole(1), follows], 2));
     }
 
     #[test]

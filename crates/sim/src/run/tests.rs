@@ -26,3 +26,18 @@ fn a_seed_decides_everything() {
     runs.iter().for_each(passes);
     assert!(runs[0].counts["core messages"] > 100, "{:?}", runs[0].counts);
 }
+
+#[test]
+fn promises_hold_while_everything_breaks_and_after() {
+    for seed in 1..4 {
+        let report = run(plan(seed, 6, Workload::All));
+        passes(&report);
+        for what in ["acks", "writes", "confirmed acknowledgements", "faults"] {
+            assert!(
+                report.counts.get(what).is_some_and(|n| *n > 0),
+                "{what}: {:?}",
+                report.counts
+            );
+        }
+    }
+}

@@ -39,7 +39,7 @@ usage: sim [--seeds N] [--from X] [--seed X] [--seconds S] [--workload core|stre
   --from X      the first of them (1)
   --seed X      run this one only
   --seconds S   virtual seconds during which things break (20)
-  --workload W  what the cluster is used for (full)
+  --workload W  what the cluster is used for (all)
   --twice       run each seed twice and compare the traces
   --trace       print what happens, and the servers' logs, to standard error";
 
@@ -48,7 +48,7 @@ fn args(mut words: impl Iterator<Item = String>) -> Result<Args> {
         from: 1,
         seeds: 10,
         seconds: 20,
-        workload: Workload::Full,
+        workload: Workload::All,
         trace: false,
         twice: false,
     };

@@ -111,11 +111,21 @@ public final class KvWriter {
     private void run(boolean fromAck, long count, Thread stopped) throws InterruptedException {
         long known = -1;
         long done = 0;
-        while (stopped.isAlive() && (count == 0 || done < count)) {
+        while (count == 0 || done < count) {
+            boolean ending = !stopped.isAlive();
+            if (ending && count > 0) {
+                break;
+            }
             long expected = known >= 0 ? known : get();
             long revision = expected >= 0 ? compareAndSet(expected) : -1;
             if (revision >= 0) {
-                done++;
+                if (done++ == 0) {
+                    out.println("ready");
+                    out.flush();
+                }
+                if (ending) {
+                    break;
+                }
             } else {
                 // Without an answer the next try would only fill the history with the same.
                 Thread.sleep(20);
@@ -155,7 +165,7 @@ public final class KvWriter {
                 .ignoreDiscoveredServers()
                 .maxReconnects(-1)
                 .reconnectWait(Duration.ofMillis(50))
-                .reconnectJitter(Duration.ZERO)
+                .reconnectJitter(Duration.ofMillis(10))
                 .connectionTimeout(Duration.ofSeconds(2))
                 .errorListener(new ErrorListener() {})
                 .build();
@@ -165,8 +175,6 @@ public final class KvWriter {
         try (Connection connection = Nats.connect(options)) {
             KeyValue store = connection.keyValue(flags.get("bucket"), storeOptions);
             PrintStream out = new PrintStream(new BufferedOutputStream(System.out, 1 << 16), false, StandardCharsets.UTF_8);
-            out.println("ready");
-            out.flush();
             boolean fromAck = "ack".equals(flags.get("mode"));
             long count = Long.parseLong(flags.getOrDefault("count", "0"));
             new KvWriter(store, flags.get("key"), flags.get("client"), out).run(fromAck, count, stopSignal());
