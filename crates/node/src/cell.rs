@@ -114,6 +114,13 @@ pub enum Cell {
         /// Whether it is long: those who publish to the node are paused.
         high: bool,
     },
+    /// Who leads a group, from the worker that has this node's replica to the others (within a node only).
+    Leads {
+        /// The group.
+        group: GroupId,
+        /// The node that leads it.
+        node: NodeId,
+    },
     /// What the metadata says to the worker that owns a group (within a node only).
     Meta(crate::groups::MetaNotice),
     /// Something has come to an inbox of sources (within a node only).

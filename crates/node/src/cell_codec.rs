@@ -95,6 +95,7 @@ pub(crate) fn encode(cell: &Cell, fields: &mut Vec<u8>, parts: &mut Vec<Bytes>) 
         | Cell::OwnInterest(_)
         | Cell::Peer(_)
         | Cell::Pressure { .. }
+        | Cell::Leads { .. }
         | Cell::Meta(_)
         | Cell::Sourced(_)
         | Cell::ClientUrls

@@ -263,7 +263,9 @@ impl Run {
             checkers::silent(&run.history, expecting, since).is_empty()
         }) {
             let silent = checkers::silent(&self.history, expecting, since);
-            self.fail(&format!("not everyone is served without n{lost}: actors {silent:?}"));
+            self.fail(&format!(
+                "not everyone is served without n{lost}: actors {silent:?}"
+            ));
             return false;
         }
         self.world.start(lost, 2);

@@ -214,10 +214,11 @@ impl Core {
                 .by_group(group)
                 .filter(|_| self.slot(group).is_none())
                 .map(|route| route.nodes.clone());
-            nodes?.into_iter().find(|node| !(here && *node == me))
+            let mut nodes = nodes?.into_iter();
+            nodes.find(|node| !(here && *node == me) && self.is_online(*node))
         };
         self.leader_of(group)
-            .filter(|node| !(here && *node == me))
+            .filter(|node| !(here && *node == me) && self.is_online(*node))
             .or_else(guess)
     }
 

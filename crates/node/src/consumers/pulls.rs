@@ -141,7 +141,7 @@ impl Core {
             return;
         };
         let Some(group) = pull.request.group else { return };
-        let next = pull.next.take();
+        let next = pull.next.take().filter(|node| self.is_online(*node));
         let Some(node) = next.or_else(|| self.leader_elsewhere(group)) else {
             self.consumers.pulls.hold(number, now);
             return;

@@ -248,7 +248,10 @@ impl Core {
             self.consumers_follow(group);
             self.sources_follow(group);
         }
-        self.leader_changed(group);
+        // Its own leadership counts from the moment when it is ready.
+        if role != Role::Leader || led {
+            self.leader_changed(group);
+        }
     }
 
     fn read_ended(&mut self, group: GroupId, read: ReadResult) {

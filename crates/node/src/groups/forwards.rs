@@ -8,7 +8,7 @@ use crate::forward::{Full, Sender};
 use crate::interest::ConnKey;
 use crate::worker::Core;
 use std::sync::Arc;
-use tidelock_base::{AccountId, ApiError, ApiErrorCode, GroupId, Mono, NodeId};
+use tidelock_base::{AccountId, ApiError, ApiErrorCode, GroupId, Mono, NodeId, WorkerId};
 use tidelock_jetstream::command::WindowKey;
 
 /// A connection that publishes into a full stream is paused for at most this long at a time.
@@ -269,15 +269,28 @@ impl Core {
         others.find(|node| self.is_online(*node)).or(current)
     }
 
-    /// The leader of a group is another, or has become known.
+    /// The leader of a group of this worker is another, has become known, or is ready now.
     pub(super) fn leader_changed(&mut self, group: GroupId) {
-        self.pulls_leader_changed(group);
-        let leader = self.leader_of(group);
-        if let Some(sender) = self.senders.get_mut(&group)
-            && leader.is_some()
-            && sender.leader != leader
+        let Some(node) = self.leader_of(group) else { return };
+        self.follow_leader(group, node);
+        for worker in (0..self.shared.workers)
+            .map(WorkerId)
+            .filter(|worker| *worker != self.id)
         {
-            sender.restart(leader);
+            self.out.cells.push_back((worker, Cell::Leads { group, node }));
+        }
+    }
+
+    /// The worker that has this node's replica of a group says who leads it.
+    pub(crate) fn leads_there(&mut self, group: GroupId, node: NodeId) {
+        self.groups.hints.insert(group, node);
+        self.follow_leader(group, node);
+    }
+
+    fn follow_leader(&mut self, group: GroupId, leader: NodeId) {
+        self.pulls_leader_changed(group);
+        if let Some(sender) = self.senders.get_mut(&group) {
+            sender.restart(Some(leader));
             self.busy_senders.insert(group);
         }
     }

@@ -84,6 +84,7 @@ impl Core {
             | Cell::OwnInterest(_)
             | Cell::Peer(_)
             | Cell::Pressure { .. }
+            | Cell::Leads { .. }
             | Cell::Meta(_)
             | Cell::Sourced(_)
             | Cell::ClientUrls

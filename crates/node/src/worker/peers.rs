@@ -67,6 +67,7 @@ impl Worker {
         match cell {
             Cell::OwnInterest(deltas) => self.core.cluster.deltas.extend(deltas),
             Cell::Peer(event) => self.core.on_peer(&event),
+            Cell::Leads { group, node } => self.core.leads_there(group, node),
             Cell::Pressure { node, high } => self.core.pressure(node, high),
             Cell::ClientUrls => self.tell_client_urls(),
             Cell::Forward(forward) => self.core.receive_forward(forward),
