@@ -236,6 +236,9 @@ pub struct Request {
     pub payload: Bytes,
     /// Client information for advisories (JSON object), empty if none is needed.
     pub client: Bytes,
+    /// The forward number of the asking worker's last publish into the group when the request was made: it is served
+    /// after that one. 0 if none is unresolved.
+    pub after: u64,
 }
 
 /// One reply to a request.

@@ -371,6 +371,7 @@ fn encode_request(request: &Request, fields: &mut Vec<u8>, parts: &mut Vec<Bytes
     fields.push(u8::from(request.group.is_some()));
     put_u64(fields, request.group.unwrap_or_default().0);
     put_u32(fields, request.account.0);
+    put_u64(fields, request.after);
     let all = [
         &request.subject,
         &request.reply,
@@ -389,6 +390,7 @@ fn decode_request(body: &mut Cursor) -> Result<Request, Malformed> {
     let node = NodeId(body.u64()?);
     let (some, group) = (body.bool()?, GroupId(body.u64()?));
     let account = AccountId(body.u32()?);
+    let after = body.u64()?;
     let [subject, reply, header, client, payload] = body.parts()?;
     let group = some.then_some(group);
     Ok(Request {
@@ -401,6 +403,7 @@ fn decode_request(body: &mut Cursor) -> Result<Request, Malformed> {
         header,
         payload,
         client,
+        after,
     })
 }
 

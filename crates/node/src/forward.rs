@@ -160,6 +160,16 @@ impl Sender {
         self.next - first + u64::from(self.open_count)
     }
 
+    /// Number of the last publish, this turn's included, if its outcome is not known; else 0.
+    #[must_use]
+    pub(crate) fn last_unresolved(&self) -> u64 {
+        if self.unresolved() == 0 {
+            0
+        } else {
+            self.next - 1 + u64::from(self.open_count)
+        }
+    }
+
     /// Whether something is waiting to be sent to the leader.
     #[must_use]
     pub(crate) fn has_work(&self) -> bool {

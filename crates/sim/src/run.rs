@@ -1,7 +1,7 @@
 //! One run: a cluster comes up, is used and broken for a while, heals, and is judged.
 
 use crate::actors::{
-    Actor, Auditor, Core, EVENTS, Keys, Line, Nemesis, Operator, Publisher, Puller, Scene, Setup, WORK,
+    Actor, Auditor, Core, EVENTS, Echo, Keys, Line, Nemesis, Operator, Publisher, Puller, Scene, Setup, WORK,
 };
 use crate::checkers::{self, Replicas};
 use crate::history::History;
@@ -171,6 +171,9 @@ impl Run {
         }
         for name in 0..4 {
             self.add(Keys::new(name + 1, rng.fork()));
+        }
+        for _ in 0..2 {
+            self.add(Echo::new(rng.fork()));
         }
         self.add(Publisher::new(2, WORK, rng.fork(), Line::default()));
         if workload >= Workload::Full {

@@ -32,7 +32,17 @@ impl Core {
             let hint = self.leader_of(group).filter(|node| *node != me);
             return self.reply_control(&request, &Control::NotLeader(hint), LogIndex(0));
         }
+        self.begin_request(group, request);
+    }
+
+    /// Serves a request at the leader of its group, after a read.
+    pub(crate) fn start_job(&mut self, group: GroupId, request: Request) {
         self.read(group, Waiter::Api(Job::new(request, group)));
+    }
+
+    /// Sends a request back to where it came from, which looks for the leader.
+    pub(crate) fn send_back(&mut self, request: &Request) {
+        self.reply_control(request, &Control::NotLeader(None), LogIndex(0));
     }
 
     /// Something that a job waited for has ended.

@@ -179,6 +179,7 @@ impl Core {
             header,
             payload,
             client: Bytes::new(),
+            after: 0,
         }
     }
 
@@ -258,9 +259,14 @@ impl Core {
             end
         };
         self.set_timer(number, look, Why::Look);
+        let published = group.and_then(|group| self.senders.get(&group));
+        let after = published.map_or(0, crate::forward::Sender::last_unresolved);
         let Some(pending) = self.api.pending.get_mut(&number) else {
             return;
         };
+        if pending.tries == 0 {
+            pending.request.after = after;
+        }
         pending.asked = Some(node);
         pending.tries += 1;
         pending.request.group = group;

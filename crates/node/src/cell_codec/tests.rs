@@ -103,10 +103,11 @@ fn request_cells() -> impl Strategy<Value = Cell> {
         any::<u64>(),
         prop::option::of(any::<u64>()),
         any::<u32>(),
+        any::<u64>(),
         parts,
     )
         .prop_map(
-            |(id, node, group, account, [subject, reply, header, payload, client])| {
+            |(id, node, group, account, after, [subject, reply, header, payload, client])| {
                 let (node, group, account) = (NodeId(node), group.map(GroupId), AccountId(account));
                 Cell::Request(Box::new(Request {
                     id,
@@ -118,6 +119,7 @@ fn request_cells() -> impl Strategy<Value = Cell> {
                     header,
                     payload,
                     client,
+                    after,
                 }))
             },
         )

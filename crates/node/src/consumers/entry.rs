@@ -110,6 +110,7 @@ impl Core {
             header: Bytes::new(),
             payload: Bytes::copy_from_slice(body),
             client: Bytes::new(),
+            after: 0,
         });
     }
 

@@ -458,6 +458,7 @@ mod tests {
             header: Bytes::new(),
             payload: Bytes::new(),
             client: Bytes::new(),
+            after: 0,
         }
     }
 

@@ -259,6 +259,7 @@ impl Core {
         tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
         slot.failed = Some(text);
         slot.leads = false;
+        self.send_early_away(group);
         self.consumers_follow(group);
         self.sources_follow(group);
     }

@@ -3,6 +3,7 @@
 use super::{Machine, Open, Proposed, Sealed, Slot};
 use crate::cell::{Cell, LaneKind, RaftFrame};
 use crate::worker::{Core, IoJob, IoOwner};
+use std::collections::VecDeque;
 use std::time::Duration;
 use tidelock_base::limits::{ENTRIES_IN_FLIGHT_MAX, ENTRY_BYTES_MAX};
 use tidelock_base::{GroupId, LogIndex, Mono, Wall};
@@ -242,9 +243,11 @@ impl Core {
             for sealed in slot.sealed.drain(..) {
                 lost.extend(sealed.waiters);
             }
-            for (_, waiter) in lost {
+            let reads = slot.take_reads();
+            for waiter in lost.into_iter().map(|(_, waiter)| waiter).chain(reads) {
                 self.end(waiter, super::Done::Lost);
             }
+            self.send_early_away(group);
             self.consumers_follow(group);
             self.sources_follow(group);
         }
@@ -345,6 +348,19 @@ impl Open {
 }
 
 impl Slot {
+    /// Takes out who waits for a read to be confirmed. What was proposed here before the read may be lost with the
+    /// leadership, and a follower's state would not show it to the connection that published it. Those who wait for
+    /// the disk only have been served already.
+    fn take_reads(&mut self) -> Vec<super::Waiter> {
+        let (served, unconfirmed): (VecDeque<_>, VecDeque<_>) =
+            self.reads.drain(..).partition(|(index, _)| *index == LogIndex(0));
+        self.reads = served;
+        let mut waiters = std::mem::take(&mut self.waiting_reads);
+        waiters.extend(std::mem::take(&mut self.asked).into_values().flatten());
+        waiters.extend(unconfirmed.into_iter().map(|(_, waiter)| waiter));
+        waiters
+    }
+
     /// Entries proposed and not yet durable here.
     fn in_flight(&self) -> usize {
         let durable = self.raft.persisted_index();

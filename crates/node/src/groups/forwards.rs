@@ -149,7 +149,9 @@ impl Core {
             } = forward;
             slot.open_stream()
                 .publish_many(sender, first, low_water, count, &records);
+            slot.early.took(sender, first, count, low_water);
             slot.seal_if_full(wall);
+            self.begin_early(group);
             return;
         }
         // Its own name means: it is about to lead.

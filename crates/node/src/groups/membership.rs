@@ -70,6 +70,7 @@ impl Core {
             header: Bytes::new(),
             payload: Bytes::from(payload),
             client: Bytes::new(),
+            after: 0,
         };
         self.send_cell(node, LaneKind::Client, Cell::Request(Box::new(request)));
     }

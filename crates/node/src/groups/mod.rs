@@ -19,6 +19,7 @@
 mod apply;
 mod checkpoint;
 mod drive;
+mod early;
 mod effects;
 mod formation;
 mod forwards;
@@ -131,6 +132,7 @@ pub(crate) struct Slot {
     reads: VecDeque<(LogIndex, Waiter)>,
     asked: BTreeMap<ReadToken, Vec<Waiter>>,
     waiting_reads: Vec<Waiter>,
+    early: early::Early,
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
     armed: Option<Mono>,

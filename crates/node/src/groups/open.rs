@@ -225,6 +225,7 @@ impl Core {
             reads: VecDeque::new(),
             asked: BTreeMap::new(),
             waiting_reads: Vec::new(),
+            early: super::early::Early::default(),
             fetches: Vec::new(),
             unsynced: VecDeque::new(),
             armed: None,

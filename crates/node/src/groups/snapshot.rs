@@ -231,6 +231,7 @@ impl Core {
             header: Bytes::new(),
             payload: Bytes::from(payload),
             client: Bytes::new(),
+            after: 0,
         };
         let from = staging.from;
         self.send_cell(from, LaneKind::Bulk, Cell::Request(Box::new(request)));

@@ -2,6 +2,7 @@
 
 mod auditor;
 mod core;
+mod echo;
 mod keys;
 mod nemesis;
 mod operator;
@@ -11,6 +12,7 @@ mod setup;
 
 pub(crate) use auditor::Auditor;
 pub(crate) use core::Core;
+pub(crate) use echo::Echo;
 pub(crate) use keys::Keys;
 pub(crate) use nemesis::Nemesis;
 pub(crate) use operator::Operator;
