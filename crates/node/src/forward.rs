@@ -69,6 +69,8 @@ pub(crate) struct Sender {
     next: u64,
     open: BytesMut,
     open_count: u32,
+    /// Bytes of the last batch.
+    room: usize,
     open_routes: VecDeque<AckRoute>,
     sent: VecDeque<Batch>,
     sent_bytes: usize,
@@ -91,6 +93,7 @@ impl Sender {
             next: 1,
             open: BytesMut::new(),
             open_count: 0,
+            room: 0,
             open_routes: VecDeque::new(),
             sent: VecDeque::new(),
             sent_bytes: 0,
@@ -115,6 +118,10 @@ impl Sender {
             return Err(Full);
         }
         let (subject, header, payload) = message;
+        if self.open.is_empty() {
+            // As much as the last time: growing would copy all of it again and again.
+            self.open.reserve(self.room);
+        }
         encode_into(&mut self.open, subject, header, payload).map_err(|_| Full)?;
         self.open_count += 1;
         match self.open_routes.back_mut() {
@@ -248,6 +255,7 @@ impl Sender {
         }
         let first = self.next;
         let records = self.open.split().freeze();
+        self.room = records.len();
         self.sent_bytes += records.len();
         let routes = std::mem::take(&mut self.open_routes);
         self.sent.push_back(Batch {

@@ -24,12 +24,17 @@ pub(crate) struct Repeated {
     pub(crate) items: Vec<Item>,
 }
 
+/// What may follow a large frame in its batch, beyond the cap of a batch.
+const BEYOND_MAX: usize = 256;
+
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
     pub(crate) number: u64,
     buf: AlignedBuf,
     body_start: usize,
     items: Vec<Item>,
+    /// Where the last frame that was larger than [`BEYOND_MAX`] ends.
+    large: Option<usize>,
 }
 
 /// A batch that no record is added to any more.
@@ -51,11 +56,20 @@ impl OpenBatch {
             buf,
             body_start,
             items: Vec::new(),
+            large: None,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.buf.len() == self.body_start
+    }
+
+    /// Whether a frame of that length belongs into this batch, which is to have no more than `cap` bytes. An entry may be
+    /// larger than that by itself; the few bytes that a group wants with it (its hard state) go along, and cost no sync
+    /// of their own.
+    pub(crate) fn takes(&self, len: usize, cap: usize) -> bool {
+        let beyond = self.large.map_or(0, |end| self.buf.len() - end);
+        self.is_empty() || self.buf.len() + len <= cap || (self.large.is_some() && beyond + len <= BEYOND_MAX)
     }
 
     /// Bytes so far, room for the header included.
@@ -66,7 +80,11 @@ impl OpenBatch {
     /// Appends a frame. `listed` is where its group stands in the list, if it does; the answer is where it stands
     /// from now on.
     pub(crate) fn push(&mut self, frame: &Frame<'_>, listed: Option<usize>) -> usize {
+        let start = self.buf.len();
         frame.encode(&mut self.buf);
+        if self.buf.len() - start > BEYOND_MAX {
+            self.large = Some(self.buf.len());
+        }
         if let Some(at) = listed
             && let Some(item) = self.items.get_mut(at)
         {

@@ -173,11 +173,8 @@ impl Lane {
     }
 
     pub(crate) fn append_frame(&mut self, frame: &Frame<'_>) -> u64 {
-        let cap = self.config.batch_bytes_max;
-        if let Some(full) = self
-            .open
-            .take_if(|open| !open.is_empty() && open.len() + frame.encoded_len() > cap)
-        {
+        let (cap, len) = (self.config.batch_bytes_max, frame.encoded_len());
+        if let Some(full) = self.open.take_if(|open| !open.takes(len, cap)) {
             self.close(full);
         }
         let number = self.next_number;

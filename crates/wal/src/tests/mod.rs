@@ -140,6 +140,35 @@ fn sync_one(lane: &mut Lane, disk: &MemDisk) -> Written {
 }
 
 #[test]
+fn what_a_group_wants_with_a_large_entry_costs_no_sync_of_its_own() {
+    let disk = MemDisk::new();
+    let (mut lane, _) = open(&disk);
+    create(&mut lane, 1);
+    sync(&mut lane, &disk);
+    let large = vec![7; 2 * config().batch_bytes_max];
+    let batch = entry(&mut lane, 1, 1, &large);
+    let hard = WalRecord::HardState {
+        group: GroupId(1),
+        term: Term(1),
+        vote: ReplicaId(10),
+        commit: LogIndex(0),
+    };
+    assert_eq!(lane.append(&hard), batch, "it goes along");
+    assert_eq!(
+        entry(&mut lane, 1, 2, &large),
+        BatchNo(batch.0 + 1),
+        "the next is cut off"
+    );
+    for _ in 0..50 {
+        lane.append(&hard);
+    }
+    assert!(
+        lane.append(&hard) > BatchNo(batch.0 + 1),
+        "what goes along is bounded"
+    );
+}
+
+#[test]
 fn what_was_synced_is_found_again() {
     let disk = MemDisk::new();
     let (mut lane, recovered) = open(&disk);
