@@ -43,10 +43,63 @@ pub(crate) struct AckRoute {
     pub conn: ConnKey,
     /// Account of the reply subject.
     pub account: AccountId,
-    /// Reply subject; empty if nobody waits.
-    pub reply: Bytes,
+    /// Where the reply subject ends in its batch; it begins where the one before ends. Empty if nobody waits.
+    reply_end: usize,
     /// How many publishes in a row this stands for.
     pub count: u32,
+}
+
+/// Who waits for the publishes of a batch, in order, and their reply subjects one after the other.
+#[derive(Debug, Default)]
+struct Routes {
+    list: VecDeque<AckRoute>,
+    replies: Vec<u8>,
+    /// Where the reply subject of the first route begins.
+    begin: usize,
+}
+
+impl Routes {
+    fn add(&mut self, conn: ConnKey, account: AccountId, reply: &[u8]) {
+        let last = self.list.len().checked_sub(2).and_then(|at| self.list.get(at));
+        let begin = last.map_or(self.begin, |route| route.reply_end);
+        match self.list.back_mut() {
+            Some(last)
+                if last.conn == conn
+                    && last.account == account
+                    && self.replies.get(begin..) == Some(reply) =>
+            {
+                last.count += 1;
+            }
+            _ => {
+                self.replies.extend_from_slice(reply);
+                self.list.push_back(AckRoute {
+                    conn,
+                    account,
+                    reply_end: self.replies.len(),
+                    count: 1,
+                });
+            }
+        }
+    }
+
+    /// The first route, and its reply subject.
+    fn first(&mut self) -> Option<(&mut AckRoute, &[u8])> {
+        let first = self.list.front_mut()?;
+        let reply = self.replies.get(self.begin..first.reply_end).unwrap_or_default();
+        Some((first, reply))
+    }
+
+    fn remove_first(&mut self) {
+        if let Some(first) = self.list.pop_front() {
+            self.begin = first.reply_end;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.replies.clear();
+        self.begin = 0;
+    }
 }
 
 /// Publishes that left together.
@@ -55,7 +108,7 @@ struct Batch {
     first: u64,
     count: u32,
     records: Bytes,
-    routes: VecDeque<AckRoute>,
+    routes: Routes,
     sent_at: Mono,
 }
 
@@ -71,7 +124,9 @@ pub(crate) struct Sender {
     open_count: u32,
     /// Bytes of the last batch.
     room: usize,
-    open_routes: VecDeque<AckRoute>,
+    open_routes: Routes,
+    /// Those of a batch that is done with, for the next.
+    spare_routes: Option<Routes>,
     sent: VecDeque<Batch>,
     sent_bytes: usize,
     /// Batches from this number on have not been sent to the current leader.
@@ -94,7 +149,8 @@ impl Sender {
             open: BytesMut::new(),
             open_count: 0,
             room: 0,
-            open_routes: VecDeque::new(),
+            open_routes: Routes::default(),
+            spare_routes: None,
             sent: VecDeque::new(),
             sent_bytes: 0,
             resend_from: None,
@@ -124,20 +180,7 @@ impl Sender {
         }
         encode_into(&mut self.open, subject, header, payload).map_err(|_| Full)?;
         self.open_count += 1;
-        match self.open_routes.back_mut() {
-            Some(last) if last.conn == conn && last.account == account && last.reply == reply => {
-                last.count += 1
-            }
-            _ => {
-                let reply = Bytes::copy_from_slice(reply);
-                self.open_routes.push_back(AckRoute {
-                    conn,
-                    account,
-                    reply,
-                    count: 1,
-                });
-            }
-        }
+        self.open_routes.add(conn, account, reply);
         Ok(())
     }
 
@@ -257,7 +300,8 @@ impl Sender {
         let records = self.open.split().freeze();
         self.room = records.len();
         self.sent_bytes += records.len();
-        let routes = std::mem::take(&mut self.open_routes);
+        let spare = self.spare_routes.take().unwrap_or_default();
+        let routes = std::mem::replace(&mut self.open_routes, spare);
         self.sent.push_back(Batch {
             first,
             count: self.open_count,
@@ -271,15 +315,18 @@ impl Sender {
     }
 
     /// Takes the routes of resolved publishes `first .. first + count`. Outcomes come in the order of numbers; what
-    /// was resolved before is skipped. `each` gets a route, the offset in the run and how many it stands for.
+    /// was resolved before is skipped. `each` gets a route, its reply subject, the offset in the run and how many it
+    /// stands for.
     pub(crate) fn resolve(
         &mut self,
         first: u64,
         count: usize,
-        mut each: impl FnMut(&AckRoute, usize, usize),
+        mut each: impl FnMut(&AckRoute, &[u8], usize, usize),
     ) {
         let end = first + count as u64;
         let mut at = first;
+        // Of the batch in front.
+        let mut resolved = 0;
         while at < end {
             let Some(batch) = self.sent.front_mut() else {
                 return;
@@ -290,14 +337,15 @@ impl Sender {
             }
             if at > batch.first {
                 // A gap: an outcome before this one is missing. The sender keeps everything and sends it again.
-                return;
+                break;
             }
-            let Some(route) = batch.routes.front_mut() else {
-                return;
+            let Some((route, reply)) = batch.routes.first() else {
+                break;
             };
             let n = u64::from(route.count).min(end - at);
             each(
                 route,
+                reply,
                 usize::try_from(at - first).unwrap_or(0),
                 usize::try_from(n).unwrap_or(0),
             );
@@ -305,17 +353,25 @@ impl Sender {
             route.count -= n32;
             let used_up = route.count == 0;
             if used_up {
-                batch.routes.pop_front();
+                batch.routes.remove_first();
             }
             batch.first += n;
             batch.count -= n32;
             at += n;
+            resolved += n32;
             if batch.count == 0 {
+                resolved = 0;
                 self.sent_bytes -= batch.records.len();
-                self.sent.pop_front();
-            } else if n32 > 0 {
-                skip_records(batch, n32, &mut self.sent_bytes);
+                if let Some(mut done) = self.sent.pop_front() {
+                    done.routes.clear();
+                    self.spare_routes = Some(done.routes);
+                }
             }
+        }
+        if resolved > 0
+            && let Some(batch) = self.sent.front_mut()
+        {
+            skip_records(batch, resolved, &mut self.sent_bytes);
         }
     }
 }
@@ -331,4 +387,119 @@ fn skip_records(batch: &mut Batch, count: u32, bytes: &mut usize) {
     }
     batch.records = batch.records.slice(cut..);
     *bytes -= cut;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_base::{BootId, WorkerId};
+
+    /// Some time.
+    const T: u64 = 10_000_000_000;
+    const CONN: ConnKey = ConnKey {
+        index: 1,
+        generation: 1,
+    };
+
+    fn sender() -> Sender {
+        let key = WindowKey {
+            boot: BootId(1),
+            worker: WorkerId(0),
+        };
+        let mut sender = Sender::new(GroupId(2), key);
+        sender.leader = Some(NodeId(1));
+        sender
+    }
+
+    fn push(sender: &mut Sender, payload: &str, reply: &str) {
+        let message = (b"s".as_slice(), b"".as_slice(), payload.as_bytes());
+        sender
+            .push(CONN, AccountId(0), message, reply.as_bytes())
+            .unwrap();
+    }
+
+    /// First number and payloads of what leaves.
+    fn taken(sender: &mut Sender, at: u64) -> Vec<(u64, Vec<String>)> {
+        let mut out = Vec::new();
+        sender.take(Mono(at), &mut out);
+        let payloads = |forward: &Forward| {
+            let records = tidelock_record::Records::new(&forward.records);
+            let payload = |record: tidelock_record::RecordRef<'_>| {
+                String::from_utf8_lossy(record.payload()).into_owned()
+            };
+            records.map(|record| payload(record.unwrap())).collect()
+        };
+        out.iter()
+            .map(|forward| (forward.first, payloads(forward)))
+            .collect()
+    }
+
+    fn resolved(sender: &mut Sender, first: u64, count: usize) -> Vec<(String, usize, usize)> {
+        let mut all = Vec::new();
+        sender.resolve(first, count, |_, reply, at, n| {
+            all.push((String::from_utf8_lossy(reply).into_owned(), at, n));
+        });
+        all
+    }
+
+    #[test]
+    fn outcomes_go_to_the_replies_of_their_publishes() {
+        let mut sender = sender();
+        for (payload, reply) in [
+            ("a", "in.1"),
+            ("b", "in.1"),
+            ("c", ""),
+            ("d", "in.22"),
+            ("e", "in.3"),
+        ] {
+            push(&mut sender, payload, reply);
+        }
+        assert_eq!(taken(&mut sender, 0).len(), 1);
+        assert_eq!(
+            resolved(&mut sender, 1, 3),
+            [("in.1".to_owned(), 0, 2), (String::new(), 2, 1)]
+        );
+        // What is left goes out again from the fourth on.
+        sender.restart(Some(NodeId(2)));
+        assert_eq!(taken(&mut sender, 1), [(4, vec!["d".to_owned(), "e".to_owned()])]);
+        assert_eq!(
+            resolved(&mut sender, 3, 3),
+            [("in.22".to_owned(), 1, 1), ("in.3".to_owned(), 2, 1)]
+        );
+        assert_eq!(sender.unresolved(), 0);
+        // Memory of an earlier batch serves a later one.
+        push(&mut sender, "f", "in.4");
+        taken(&mut sender, 2);
+        assert_eq!(resolved(&mut sender, 6, 1), [("in.4".to_owned(), 0, 1)]);
+    }
+
+    #[test]
+    fn what_a_node_did_not_take_goes_elsewhere_soon_and_in_order() {
+        let mut sender = sender();
+        push(&mut sender, "a", "in");
+        assert_eq!(taken(&mut sender, T).len(), 1);
+        sender.redirect(Some(NodeId(2)));
+        sender.redirect(Some(NodeId(3)));
+        assert_eq!(sender.leader, Some(NodeId(3)));
+        push(&mut sender, "b", "in");
+        assert_eq!(taken(&mut sender, T + 1), [], "the second waits for the first");
+        let due = sender.tick(Mono(T + 1)).unwrap();
+        assert_eq!(due, Mono(T) + REDIRECT_AFTER);
+        sender.tick(due);
+        let again = taken(&mut sender, due.0);
+        assert_eq!(again, [(1, vec!["a".to_owned()]), (2, vec!["b".to_owned()])]);
+        assert!(sender.is_unheard(), "the node that has it now has said nothing");
+    }
+
+    #[test]
+    fn silence_is_noticed() {
+        let mut sender = sender();
+        push(&mut sender, "a", "in");
+        taken(&mut sender, 0);
+        assert_eq!(sender.tick(Mono(5)), Some(Mono(0) + RESEND_AFTER));
+        assert!(!sender.has_work());
+        sender.tick(Mono(0) + RESEND_AFTER);
+        assert!(sender.has_work() && sender.is_unheard());
+        assert_eq!(sender.last_unresolved(), 1);
+    }
 }

@@ -215,12 +215,12 @@ impl Core {
             .as_ref()
             .and_then(|js| js.domain.clone());
         let no_ack = directory.by_group(group).is_some_and(|route| route.no_ack);
-        sender.resolve(outcomes.first, outcomes.list.len(), |route, at, count| {
-            if route.reply.is_empty() || no_ack {
+        sender.resolve(outcomes.first, outcomes.list.len(), |route, reply, at, count| {
+            if reply.is_empty() || no_ack {
                 return;
             }
             for outcome in outcomes.list.iter().skip(at).take(count) {
-                self.pub_ack(route.account, &route.reply, &name, domain.as_deref(), outcome);
+                self.pub_ack(route.account, reply, &name, domain.as_deref(), outcome);
             }
         });
         if sender.has_room() {
