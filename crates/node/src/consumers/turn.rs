@@ -240,20 +240,17 @@ impl Core {
         scratch: &mut Scratch,
     ) {
         let now = self.now;
-        let Some(slot) = self.groups.slots.get(&group) else {
-            return;
-        };
-        let Machine::Stream(stream) = &slot.machine else {
-            return;
-        };
-        let Some(consumer) = stream.consumer_by_id(id) else {
-            leading.remove(id);
-            return;
-        };
         let Some(one) = leading.consumers.get_mut(&id) else {
             return;
         };
         one.settle(now.mono, root, scratch);
+        // What was delivered leaves first: while something waits to leave, nothing more is picked.
+        self.flush_outbox(group, account, id, one, scratch);
+        let Some(stream) = self.stream(group) else { return };
+        let Some(consumer) = stream.consumer_by_id(id) else {
+            leading.remove(id);
+            return;
+        };
         let plan = one.plan(now, stream, consumer, root, scratch);
         self.propose_acks(group, id, one, &plan, scratch);
         if let Some(ticket) = plan.ticket {

@@ -4,6 +4,8 @@
 //! ends of each connection, hands batches from worker to worker, and moves the clock to the next deadline when nothing
 //! else is to be done. Nothing happens by chance: the same calls give the same bytes ([`Net::digest`]).
 //!
+//! A node whose configuration has JetStream has a disk in memory, which can be held ([`Net::hold_disk`]).
+//!
 //! Test clients are ends of connections whose bytes are written and read by the test itself ([`Net::client`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,7 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
-use tidelock_node::{Addresses, Cell, ConnKey, HangUp, Listener, NodeShared, Output, ServerIdentity, Worker};
+use tidelock_node::{
+    Addresses, Cell, ConnKey, HangUp, IoOwner, Listener, NodeShared, Output, ServerIdentity, Worker,
+};
+use tidelock_record::{Disk, IoDone, IoRequest, MemDisk};
+use tidelock_wal::{LaneConfig, recover_all};
 
 /// Port of every node's route listener.
 pub(crate) const ROUTE_PORT: u16 = 6222;
@@ -92,6 +98,12 @@ pub(crate) struct Node {
     mail: Vec<VecDeque<(WorkerId, Vec<Cell>)>>,
     keys: BTreeMap<(usize, ConnKey), End>,
     running: bool,
+    /// The disk, where the configuration has JetStream.
+    disk: Option<Arc<MemDisk>>,
+    /// By worker: operations for the disk. A turn begins with the results of all that were asked for before it.
+    disk_jobs: Vec<VecDeque<(IoOwner, IoRequest)>>,
+    /// The disk does nothing for now.
+    disk_held: bool,
 }
 
 /// A connection of a test to a node.
@@ -108,6 +120,10 @@ pub(crate) struct Net {
     cuts: BTreeSet<(usize, usize)>,
     next_client: u16,
     digest: u64,
+    /// Hand-overs from worker to worker, and to the disk's helper and back.
+    pub(crate) hops: u64,
+    /// Told when a worker begins to work (`true`) and when it has ended.
+    pub(crate) around: fn(bool),
 }
 
 /// Address of a node.
@@ -134,6 +150,8 @@ impl Net {
             cuts: BTreeSet::new(),
             next_client: 40_000,
             digest: 0,
+            hops: 0,
+            around: |_| (),
         }
     }
 
@@ -172,17 +190,58 @@ impl Net {
             http_host: String::new(),
             http_port: 0,
         }));
-        let workers: Vec<Worker> = (0..workers)
+        let mut workers: Vec<Worker> = (0..workers)
             .map(|n| Worker::new(Arc::clone(&shared), WorkerId(n), id * 7_919 + u64::from(n) + life))
             .collect();
-        let mail = workers.iter().map(|_| VecDeque::new()).collect();
+        let disk = shared
+            .options
+            .jetstream
+            .is_some()
+            .then(|| Arc::new(MemDisk::new()));
+        if let Some(disk) = &disk {
+            self.start(&mut workers, disk);
+        }
         Node {
             shared,
+            mail: workers.iter().map(|_| VecDeque::new()).collect(),
+            disk_jobs: workers.iter().map(|_| VecDeque::new()).collect(),
             workers,
-            mail,
             keys: BTreeMap::new(),
             running: true,
+            disk,
+            disk_held: false,
         }
+    }
+
+    /// Starts JetStream on an empty disk.
+    fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) {
+        let config = LaneConfig {
+            segment_bytes: 1 << 20,
+            ..LaneConfig::new(7)
+        };
+        let count = u16::try_from(workers.len()).unwrap();
+        let lanes = recover_all(&**disk, count, &config).expect("an empty disk").lanes;
+        for (worker, (lane, recovered)) in workers.iter_mut().zip(lanes) {
+            worker.begin(self.now);
+            worker
+                .start(Some((lane, recovered.groups)), Some(Arc::clone(disk) as _))
+                .expect("an empty store");
+        }
+    }
+
+    /// Stops the disk of a node, or lets it go on.
+    pub(crate) fn hold_disk(&mut self, node: usize, held: bool) {
+        self.nodes[node].disk_held = held;
+    }
+
+    /// Lets a held disk do what it was asked for so far, and no more.
+    pub(crate) fn release_disk_once(&mut self, node: usize) {
+        self.nodes[node].disk_held = false;
+        for worker in 0..self.nodes[node].workers.len() {
+            self.turn(node, worker);
+        }
+        self.nodes[node].disk_held = true;
+        self.settle();
     }
 
     /// Ends a node at once: its connections are closed, nothing more of it happens.
@@ -360,18 +419,33 @@ impl Net {
         let due = state.workers[worker]
             .next_deadline()
             .is_some_and(|at| at <= self.now.mono);
-        if readable.is_empty() && state.mail[worker].is_empty() && !due {
+        let jobs = if state.disk_held {
+            0
+        } else {
+            state.disk_jobs[worker].len()
+        };
+        if readable.is_empty() && state.mail[worker].is_empty() && !due && jobs == 0 {
             return false;
         }
         let mut out = Output::default();
+        (self.around)(true);
         state.workers[worker].begin(self.now);
+        (self.around)(false);
+        for (owner, IoRequest { token, op }) in state.disk_jobs[worker].drain(..jobs) {
+            let result = state.disk.as_ref().expect("only a disk gets jobs").run(&op);
+            (self.around)(true);
+            state.workers[worker].io_done(owner, IoDone { token, result });
+            (self.around)(false);
+        }
         for (from, cells) in std::mem::take(&mut state.mail[worker]) {
             state.workers[worker].receive_cells(from, cells);
         }
         for (key, end) in readable {
             self.read(node, worker, key, end);
         }
+        (self.around)(true);
         self.nodes[node].workers[worker].finish(&mut out);
+        (self.around)(false);
         self.carry_out(node, worker, out);
         true
     }
@@ -413,7 +487,9 @@ impl Net {
             let n = pipe.bytes.len().min(READ - pipe.rest.len());
             let mut input = std::mem::take(&mut pipe.rest);
             input.extend(pipe.bytes.drain(..n));
+            (self.around)(true);
             let used = state.receive(key, &input);
+            (self.around)(false);
             pipe.rest.extend_from_slice(&input[used..]);
         }
         self.unblock(end);
@@ -429,10 +505,16 @@ impl Net {
     }
 
     fn carry_out(&mut self, node: usize, worker: usize, out: Output) {
+        assert!(out.answers.is_empty(), "no monitoring here");
         assert!(
-            out.io.is_empty() && out.answers.is_empty(),
-            "no disk and no monitoring here"
+            out.io.is_empty() || self.nodes[node].disk.is_some(),
+            "no disk here"
         );
+        self.hops += out.cells.len() as u64 + 2 * u64::from(!out.io.is_empty());
+        for job in out.io {
+            let requests = job.requests.into_iter().map(|request| (job.owner, request));
+            self.nodes[node].disk_jobs[worker].extend(requests);
+        }
         for (key, address) in out.dials {
             self.dial(node, worker, key, &address);
         }
