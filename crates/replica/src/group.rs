@@ -82,7 +82,7 @@ impl Group {
     /// A replica that continues from `start`. A sole voter leads at once; all others wait for a leader.
     ///
     /// # Errors
-    /// [`StartError`] if the stored state has lost something, contradicts itself or does not contain this replica.
+    /// [`StartError`] if the stored state has lost something or contradicts itself.
     pub fn new(config: GroupConfig, mut start: Start, now: Mono) -> Result<Self, StartError> {
         start.check()?;
         let blank = start.is_blank();
@@ -123,9 +123,8 @@ impl Group {
             group.apply_change(index, &change);
         }
         group.persist.clear();
-        if !blank && !group.members.contains(group.config.me) {
-            return Err(StartError::NotMember { me: group.config.me });
-        }
+        // One that was removed still votes: those that stay may not know of the removal and need its vote.
+        group.removed = !blank && !group.members.contains(group.config.me);
         group.node.mut_store().set_applied(applied, u64::MAX);
         group.node.mut_store().forget_initial();
         group.settle();
@@ -398,7 +397,16 @@ impl Group {
         let alone = self.is_leader()
             && self.members.is_sole_voter(self.config.me)
             && self.members.learners.is_empty();
-        (!alone && !self.removed && self.failure.is_none()).then_some(self.tick_at)
+        let idle = alone || (self.removed && !self.is_bound());
+        (!idle && self.failure.is_none()).then_some(self.tick_at)
+    }
+
+    /// Whether it refuses its vote to others for the sake of a leader that it has heard of lately. A replica that was
+    /// removed may still be asked: those that stay need its vote if they crash before they know of the removal. Its time
+    /// must go on until it is free to give it.
+    fn is_bound(&self) -> bool {
+        let raft = &self.node.raft;
+        raft.leader_id != 0 && raft.election_elapsed < raft.election_timeout()
     }
 
     fn is_about_to_campaign(&self) -> bool {

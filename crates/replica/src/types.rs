@@ -116,12 +116,6 @@ pub enum StartError {
         /// Its index.
         index: LogIndex,
     },
-    /// This replica is not, or no longer, a member.
-    #[error("replica {me} is not a member of its group")]
-    NotMember {
-        /// This replica.
-        me: ReplicaId,
-    },
     /// The configuration is not usable.
     #[error("{0}")]
     Config(String),

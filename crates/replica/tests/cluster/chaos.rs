@@ -4,7 +4,7 @@ use crate::sim::{Faults, Seen, Sim, id};
 use bytes::Bytes;
 use std::time::Duration;
 use tidelock_base::ReplicaId;
-use tidelock_replica::{MemberChange, Start, StartError};
+use tidelock_replica::{MemberChange, Start};
 
 /// Steps under faults.
 const STEPS: u32 = 900;
@@ -94,12 +94,11 @@ fn disturb(sim: &mut Sim) {
 }
 
 fn start(sim: &mut Sim, replica: ReplicaId) {
-    match sim.restart(replica) {
-        Ok(()) => {}
-        Err(StartError::NotMember { .. }) => {
-            sim.replicas.remove(&replica);
-        }
-        Err(error) => panic!("replica {replica} cannot start: {error}"),
+    if let Err(error) = sim.restart(replica) {
+        panic!("replica {replica} cannot start: {error}");
+    }
+    if sim.peek(replica.0).is_removed() {
+        sim.replicas.remove(&replica);
     }
 }
 
