@@ -28,7 +28,7 @@ pub use spec::StreamSpec;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tidelock_base::{ApiError, ApiErrorCode, ClusterId, GroupId, LogIndex, NodeId, ReplicaId, Wall};
+use tidelock_base::{ApiError, ApiErrorCode, BootId, ClusterId, GroupId, LogIndex, NodeId, ReplicaId, Wall};
 
 /// Why an entry or a checkpoint cannot be applied. Each stops the replica.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +60,10 @@ pub struct Server {
     /// Its replica of the meta group.
     #[serde(with = "ids::replica")]
     pub meta_replica: ReplicaId,
+    /// The start of the server in which that replica was made, or is to be made: in any other start it is lost if its
+    /// state is not there.
+    #[serde(with = "ids::boot")]
+    pub birth: BootId,
     /// When it joined.
     #[serde(with = "ids::wall")]
     pub joined: Wall,
@@ -85,8 +89,12 @@ pub struct Replica {
     pub node: NodeId,
     /// Whether it votes.
     pub role: ReplicaRole,
-    /// It has voted or answered an append, or is about to: without state it is lost, not new.
-    pub present: bool,
+    /// The start of its server in which it was made, recorded before it votes or answers an append for the first
+    /// time. Without the state that was made then it is lost, not new.
+    #[serde(with = "ids::maybe_boot")]
+    pub present: Option<BootId>,
+    /// Its server has not got its state any more: it neither votes nor comes back, and is to be replaced.
+    pub lost: bool,
 }
 
 /// Whether a stream's group has a log yet.
@@ -138,6 +146,25 @@ impl StreamEntry {
     /// Servers that hold a replica, in its order.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.replicas.iter().map(|replica| replica.node)
+    }
+
+    /// Whether so many voters are lost that the others are no majority.
+    #[must_use]
+    pub fn has_lost_majority(&self) -> bool {
+        let voters = || {
+            self.replicas
+                .iter()
+                .filter(|replica| replica.role == ReplicaRole::Voter)
+        };
+        voters().filter(|replica| !replica.lost).count() * 2 <= voters().count()
+    }
+
+    /// Whether nothing of it is left that a group could be led from.
+    #[must_use]
+    pub fn has_lost_all(&self) -> bool {
+        self.replicas
+            .iter()
+            .all(|replica| replica.lost || replica.role == ReplicaRole::Learner)
     }
 
     fn specs(&self) -> impl Iterator<Item = &StreamSpec> {
@@ -227,9 +254,14 @@ pub struct Meta {
 
 impl Meta {
     /// The state of a cluster that forms with these servers, as the synthetic snapshot at index 1 has it. The
-    /// replica ids of the meta group are 1, 2, ... in the order of the servers' ids.
+    /// replica ids of the meta group are 1, 2, ... in the order of the servers' ids. Each server comes with the start in
+    /// which it has agreed to that: its replica can be made in that start only.
     #[must_use]
-    pub fn found(cluster: ClusterId, servers: impl IntoIterator<Item = ServerSpec>, created: Wall) -> Self {
+    pub fn found(
+        cluster: ClusterId,
+        servers: impl IntoIterator<Item = (ServerSpec, BootId)>,
+        created: Wall,
+    ) -> Self {
         let mut meta = Self {
             cluster,
             applied: LogIndex(1),
@@ -240,13 +272,16 @@ impl Meta {
             next_group: GroupId::META.next(),
             next_replica: ReplicaId(1),
         };
-        let sorted: BTreeMap<NodeId, ServerSpec> =
-            servers.into_iter().map(|server| (server.id, server)).collect();
-        for spec in sorted.into_values() {
+        let sorted: BTreeMap<NodeId, (ServerSpec, BootId)> = servers
+            .into_iter()
+            .map(|(server, boot)| (server.id, (server, boot)))
+            .collect();
+        for (spec, birth) in sorted.into_values() {
             let meta_replica = meta.new_replica();
             let server = Server {
                 spec,
                 meta_replica,
+                birth,
                 joined: created,
             };
             meta.servers.insert(server.spec.id, server);
@@ -371,10 +406,10 @@ impl Meta {
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
         match command {
-            MetaCommand::ServerJoin { server } => Ok(self.server_join(server, fx)),
+            MetaCommand::ServerJoin { server, boot } => Ok(self.server_join(server, boot, fx)),
             MetaCommand::ServerUpdate { server } => self.server_update(server, fx),
             MetaCommand::ServerLeave { node } => self.server_leave(node, fx),
-            MetaCommand::MetaReplicaReplace { node } => self.meta_replica_replace(node, fx),
+            MetaCommand::MetaReplicaReplace { node, boot } => self.meta_replica_replace(node, boot, fx),
             MetaCommand::StreamCreate {
                 account,
                 config: _,
@@ -382,7 +417,12 @@ impl Meta {
                 hint,
             } => self.stream_create(account, spec.ok_or(ApiErrorCode::BadRequest)?, &limits, &hint, fx),
             MetaCommand::GroupFormed { group } => self.group_formed(group, fx),
-            MetaCommand::ReplicasPresent { group, replicas } => self.replicas_present(group, &replicas, fx),
+            MetaCommand::ReplicasPresent {
+                group,
+                replicas,
+                boot,
+            } => self.replicas_present(group, &replicas, boot, fx),
+            MetaCommand::ReplicaLost { group, replica } => self.replica_lost(group, replica, fx),
             MetaCommand::GroupReform { group, hint } => self.group_reform(group, &hint, fx),
             MetaCommand::StreamDelete { account, name } => {
                 if self.remove_stream(&(account, name), fx) {
@@ -447,6 +487,7 @@ fn spec_of(command: &MetaCommand) -> Result<Option<StreamSpec>, MetaError> {
         | MetaCommand::UpdateFinish { .. }
         | MetaCommand::UpdateRevert { .. }
         | MetaCommand::ReplicaAdd { .. }
+        | MetaCommand::ReplicaLost { .. }
         | MetaCommand::ReplicaPromote { .. }
         | MetaCommand::ReplicaRemove { .. } => Ok(None),
     }

@@ -6,7 +6,7 @@
 use super::{Candidate, MetaError, ids};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tidelock_base::{GroupId, NodeId, ReplicaId, Wall};
+use tidelock_base::{BootId, GroupId, NodeId, ReplicaId, Wall};
 
 /// The version that this code writes; it reads this one only.
 pub const META_ENTRY_VERSION: u8 = 1;
@@ -101,6 +101,9 @@ pub enum MetaCommand {
     ServerJoin {
         /// The server.
         server: ServerSpec,
+        /// The start in which it asked.
+        #[serde(with = "ids::boot")]
+        boot: BootId,
     },
     /// A server's attributes have changed.
     ServerUpdate {
@@ -113,11 +116,15 @@ pub enum MetaCommand {
         #[serde(with = "ids::node")]
         node: NodeId,
     },
-    /// A server has lost its replica of the meta group and needs a new id for it.
+    /// A server has no replica of the meta group and was not given one in this start: it has lost what it had, and
+    /// needs a new id for it.
     MetaReplicaReplace {
         /// The server.
         #[serde(with = "ids::node")]
         node: NodeId,
+        /// The start of it that is without state.
+        #[serde(with = "ids::boot")]
+        boot: BootId,
     },
     /// Create a stream.
     StreamCreate {
@@ -136,7 +143,8 @@ pub enum MetaCommand {
         #[serde(with = "ids::group")]
         group: GroupId,
     },
-    /// These replicas are about to vote or to answer an append for the first time.
+    /// These replicas were made and are about to vote or to answer an append for the first time. The first record
+    /// counts, but for the only replica of a memory stream: that is made anew at each start.
     ReplicasPresent {
         /// Their group.
         #[serde(with = "ids::group")]
@@ -144,8 +152,21 @@ pub enum MetaCommand {
         /// Their ids.
         #[serde(with = "ids::replicas")]
         replicas: Vec<ReplicaId>,
+        /// The start of their server in which they were made.
+        #[serde(with = "ids::boot")]
+        boot: BootId,
     },
-    /// Start a group that is still forming anew, elsewhere and under another id.
+    /// The server of a replica that was present has not got its state any more.
+    ReplicaLost {
+        /// The group.
+        #[serde(with = "ids::group")]
+        group: GroupId,
+        /// The replica.
+        #[serde(with = "ids::replica")]
+        replica: ReplicaId,
+    },
+    /// Start a group anew, elsewhere and under another id: one that is still forming, or one of a memory stream of which
+    /// nothing is left.
     GroupReform {
         /// The group.
         #[serde(with = "ids::group")]

@@ -3,18 +3,24 @@
 use super::{
     Meta, MetaEffects, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, ServerSpec, placement,
 };
-use tidelock_base::{ApiErrorCode, GroupId, NodeId, ReplicaId};
+use tidelock_base::{ApiErrorCode, BootId, GroupId, NodeId, ReplicaId};
 
 impl Meta {
-    pub(super) fn server_join(&mut self, spec: ServerSpec, fx: &mut impl MetaEffects) -> MetaOutcome {
+    pub(super) fn server_join(
+        &mut self,
+        spec: ServerSpec,
+        boot: BootId,
+        fx: &mut impl MetaEffects,
+    ) -> MetaOutcome {
         let known = self
             .servers
             .get(&spec.id)
-            .map(|known| (known.meta_replica, known.joined));
-        let (meta_replica, joined) = known.unwrap_or_else(|| (self.new_replica(), self.stamp));
+            .map(|known| (known.meta_replica, known.birth, known.joined));
+        let (meta_replica, birth, joined) = known.unwrap_or_else(|| (self.new_replica(), boot, self.stamp));
         let server = Server {
             spec,
             meta_replica,
+            birth,
             joined,
         };
         fx.server_changed(&server);
@@ -27,10 +33,10 @@ impl Meta {
         spec: ServerSpec,
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
-        if !self.servers.contains_key(&spec.id) {
+        let Some(birth) = self.servers.get(&spec.id).map(|known| known.birth) else {
             return Err(ApiErrorCode::ClusterServerNotMember.into());
-        }
-        Ok(self.server_join(spec, fx))
+        };
+        Ok(self.server_join(spec, birth, fx))
     }
 
     pub(super) fn server_leave(
@@ -49,14 +55,22 @@ impl Meta {
     pub(super) fn meta_replica_replace(
         &mut self,
         node: NodeId,
+        boot: BootId,
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
-        if !self.servers.contains_key(&node) {
-            return Err(ApiErrorCode::ClusterServerNotMember.into());
+        let server = self
+            .servers
+            .get(&node)
+            .ok_or(ApiErrorCode::ClusterServerNotMember)?;
+        // Everyone who meets that server says so, each once or more.
+        if server.birth == boot {
+            let meta_replica = server.meta_replica;
+            return Ok(MetaOutcome::Server { meta_replica });
         }
         let meta_replica = self.new_replica();
         if let Some(server) = self.servers.get_mut(&node) {
             server.meta_replica = meta_replica;
+            server.birth = boot;
             fx.server_changed(server);
         }
         Ok(MetaOutcome::Server { meta_replica })
@@ -85,7 +99,8 @@ impl Meta {
             id: self.new_replica(),
             node,
             role: ReplicaRole::Learner,
-            present: false,
+            present: None,
+            lost: false,
         };
         let stream = self.by_group(group)?;
         stream.replicas.push(replica);
@@ -104,8 +119,50 @@ impl Meta {
         let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
         let replica = replica.ok_or(ApiErrorCode::ClusterPeerNotMember)?;
         replica.role = ReplicaRole::Voter;
-        replica.present = true;
         fx.stream_changed(stream);
+        Ok(MetaOutcome::Done)
+    }
+
+    pub(super) fn replicas_present(
+        &mut self,
+        group: GroupId,
+        ids: &[ReplicaId],
+        boot: BootId,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        let made_anew = stream.spec.is_memory() && stream.replicas.len() == 1;
+        let mut changed = false;
+        for replica in stream
+            .replicas
+            .iter_mut()
+            .filter(|replica| ids.contains(&replica.id))
+            .filter(|replica| replica.present.is_none() || (made_anew && replica.present != Some(boot)))
+        {
+            replica.present = Some(boot);
+            replica.lost = false;
+            changed = true;
+        }
+        if changed {
+            fx.stream_changed(stream);
+        }
+        Ok(MetaOutcome::Done)
+    }
+
+    pub(super) fn replica_lost(
+        &mut self,
+        group: GroupId,
+        id: ReplicaId,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
+        let replica = replica.ok_or(ApiErrorCode::ClusterPeerNotMember)?;
+        // One that was never recorded has promised nothing: it can still be made.
+        if replica.present.is_some() && !replica.lost {
+            replica.lost = true;
+            fx.stream_changed(stream);
+        }
         Ok(MetaOutcome::Done)
     }
 

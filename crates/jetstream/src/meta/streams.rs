@@ -4,7 +4,7 @@ use super::{
     AccountLimits, GroupState, Key, Meta, MetaEffects, MetaOutcome, PendingUpdate, PlacementHint, Replica,
     ReplicaRole, StreamEntry, StreamSpec, key_of, placement,
 };
-use tidelock_base::{ApiErrorCode, GroupId, NodeId, ReplicaId};
+use tidelock_base::{ApiErrorCode, GroupId, NodeId};
 
 impl Meta {
     pub(super) fn stream_create(
@@ -51,7 +51,8 @@ impl Meta {
             id: self.new_replica(),
             node,
             role: ReplicaRole::Voter,
-            present: false,
+            present: None,
+            lost: false,
         };
         nodes.into_iter().map(replica).collect()
     }
@@ -123,24 +124,6 @@ impl Meta {
         Ok(MetaOutcome::Done)
     }
 
-    pub(super) fn replicas_present(
-        &mut self,
-        group: GroupId,
-        ids: &[ReplicaId],
-        fx: &mut impl MetaEffects,
-    ) -> Result<MetaOutcome, MetaOutcome> {
-        let stream = self.by_group(group)?;
-        for replica in stream
-            .replicas
-            .iter_mut()
-            .filter(|replica| ids.contains(&replica.id))
-        {
-            replica.present = true;
-        }
-        fx.stream_changed(stream);
-        Ok(MetaOutcome::Done)
-    }
-
     pub(super) fn group_reform(
         &mut self,
         group: GroupId,
@@ -148,7 +131,8 @@ impl Meta {
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
         let old = self.by_group(group)?.clone();
-        if old.state == GroupState::Formed {
+        let formed = old.state == GroupState::Formed;
+        if formed && !(old.spec.is_memory() && old.has_lost_all()) {
             return Err(MetaOutcome::Conflict);
         }
         // The stream that gives way must not count against the servers that may take it.
@@ -164,12 +148,17 @@ impl Meta {
         for replica in &old.replicas {
             fx.replica_stop(group, replica);
         }
+        self.groups.remove(&group);
+        if formed {
+            fx.stream_removed(&old);
+        }
         let stream = StreamEntry {
             group: self.new_group(),
             replicas: self.founding_replicas(nodes),
+            state: GroupState::Forming,
+            pending: None,
             ..old
         };
-        self.groups.remove(&group);
         self.groups.insert(stream.group, key_of(&stream));
         start_all(&stream, fx);
         let group = stream.group;

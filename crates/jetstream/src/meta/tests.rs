@@ -66,7 +66,9 @@ fn cluster_of_three() -> Meta {
     let tags = [&["az:a"][..], &["az:b", "ssd"], &["az:b"]];
     Meta::found(
         ClusterId(5),
-        (1..).zip(tags).map(|(id, tags)| server(id, tags)),
+        (1..)
+            .zip(tags)
+            .map(|(id, tags)| (server(id, tags), BootId(u128::from(id)))),
         Wall(100),
     )
 }
@@ -343,7 +345,7 @@ fn replicas_are_replaced_one_by_one_and_ids_never_come_back() {
         [
             "start S 2/6 on 3",
             "changed S rev 1 Forming voters 2 of 3",
-            "0: Replica { replica: Replica { id: ReplicaId(6), node: NodeId(3), role: Learner, present: false } }",
+            "0: Replica { replica: Replica { id: ReplicaId(6), node: NodeId(3), role: Learner, present: None, lost: false } }",
             "changed S rev 1 Forming voters 3 of 3",
             "1: Done",
             "stop 2/4 on 1",
@@ -351,7 +353,7 @@ fn replicas_are_replaced_one_by_one_and_ids_never_come_back() {
             "2: Done",
             "start S 2/7 on 2",
             "changed S rev 1 Forming voters 2 of 3",
-            "3: Replica { replica: Replica { id: ReplicaId(7), node: NodeId(2), role: Learner, present: false } }",
+            "3: Replica { replica: Replica { id: ReplicaId(7), node: NodeId(2), role: Learner, present: None, lost: false } }",
             "stop 2/5 on 2",
             "changed S rev 1 Forming voters 1 of 2",
             "4: Done",
@@ -378,6 +380,100 @@ fn replicas_are_replaced_one_by_one_and_ids_never_come_back() {
 }
 
 #[test]
+fn the_first_record_of_a_replica_counts_and_only_what_was_recorded_is_lost() {
+    let mut meta = cluster_of_three();
+    apply(&mut meta, vec![create("S", &["s"], r#","num_replicas":3"#)]);
+    let group = GroupId(2);
+    let present = |replica, boot| MetaCommand::ReplicasPresent {
+        group,
+        replicas: vec![ReplicaId(replica)],
+        boot: BootId(boot),
+    };
+    let lost = |replica| MetaCommand::ReplicaLost {
+        group,
+        replica: ReplicaId(replica),
+    };
+    let changed = "changed S rev 1 Forming voters 3 of 3";
+    assert_eq!(
+        apply(
+            &mut meta,
+            vec![
+                lost(4),
+                present(4, 10),
+                present(4, 11),
+                lost(4),
+                present(4, 11),
+                lost(9)
+            ]
+        ),
+        [
+            "0: Done",
+            changed,
+            "1: Done",
+            "2: Done",
+            changed,
+            "3: Done",
+            "4: Done",
+            "5: 10040 peer not a member"
+        ]
+    );
+    let entry = meta.stream("A", "S").unwrap();
+    assert_eq!(
+        (entry.replicas[0].present, entry.replicas[0].lost),
+        (Some(BootId(10)), true)
+    );
+    assert!(!entry.has_lost_majority());
+    apply(&mut meta, vec![present(5, 12), lost(5)]);
+    let entry = meta.stream("A", "S").unwrap();
+    assert!(entry.has_lost_majority() && !entry.has_lost_all());
+}
+
+#[test]
+fn a_memory_stream_of_one_replica_is_made_anew_and_one_that_lost_all_is_formed_anew() {
+    let mut meta = cluster_of_three();
+    let memory = r#","storage":"memory","num_replicas":1"#;
+    apply(&mut meta, vec![create("M", &["m"], memory)]);
+    let group = GroupId(2);
+    let present = |boot| MetaCommand::ReplicasPresent {
+        group,
+        replicas: vec![ReplicaId(4)],
+        boot: BootId(boot),
+    };
+    let lost = MetaCommand::ReplicaLost {
+        group,
+        replica: ReplicaId(4),
+    };
+    let reform = MetaCommand::GroupReform {
+        group,
+        hint: hint(&[1, 2, 3]),
+    };
+    apply(
+        &mut meta,
+        vec![
+            present(10),
+            MetaCommand::GroupFormed { group },
+            lost.clone(),
+            present(11),
+        ],
+    );
+    let replica = meta.stream("A", "M").unwrap().replicas[0];
+    assert_eq!((replica.present, replica.lost), (Some(BootId(11)), false));
+    assert_eq!(
+        apply(&mut meta, vec![reform.clone(), lost, reform]),
+        [
+            "0: Conflict",
+            "changed M rev 1 Formed voters 1 of 1",
+            "1: Done",
+            "stop 2/4 on 1",
+            "removed M",
+            "start M 3/5 on 1",
+            "changed M rev 1 Forming voters 1 of 1",
+            "2: Stream { group: GroupId(3), created: true }"
+        ]
+    );
+}
+
+#[test]
 fn servers_keep_their_meta_replica_until_it_is_lost() {
     let mut meta = cluster_of_three();
     let lines = apply(
@@ -385,11 +481,24 @@ fn servers_keep_their_meta_replica_until_it_is_lost() {
         vec![
             MetaCommand::ServerJoin {
                 server: server(4, &[]),
+                boot: BootId(40),
             },
             MetaCommand::ServerJoin {
                 server: server(4, &["x"]),
+                boot: BootId(41),
             },
-            MetaCommand::MetaReplicaReplace { node: NodeId(4) },
+            MetaCommand::MetaReplicaReplace {
+                node: NodeId(4),
+                boot: BootId(40),
+            },
+            MetaCommand::MetaReplicaReplace {
+                node: NodeId(4),
+                boot: BootId(42),
+            },
+            MetaCommand::MetaReplicaReplace {
+                node: NodeId(4),
+                boot: BootId(42),
+            },
             MetaCommand::ServerUpdate {
                 server: server(8, &[]),
             },
@@ -403,11 +512,13 @@ fn servers_keep_their_meta_replica_until_it_is_lost() {
             "0: Server { meta_replica: ReplicaId(4) }",
             "server n4 meta 4",
             "1: Server { meta_replica: ReplicaId(4) }",
+            "2: Server { meta_replica: ReplicaId(4) }",
             "server n4 meta 5",
-            "2: Server { meta_replica: ReplicaId(5) }",
-            "3: 10044 server is not a member of the cluster",
+            "3: Server { meta_replica: ReplicaId(5) }",
+            "4: Server { meta_replica: ReplicaId(5) }",
+            "5: 10044 server is not a member of the cluster",
             "server n1 left",
-            "4: Done",
+            "6: Done",
         ]
     );
 }
@@ -446,7 +557,7 @@ proptest! {
     /// Any mix of commands: what the checkpoint brings back is the same and goes the same way; ids are unique; no
     /// two streams of an account overlap.
     #[test]
-    fn invariants_hold_under_any_commands(steps in prop::collection::vec((0u8..10, 0u64..6, 1u64..4), 1..40)) {
+    fn invariants_hold_under_any_commands(steps in prop::collection::vec((0u8..12, 0u64..6, 1u64..4), 1..40)) {
         let mut meta = cluster_of_three();
         let mut twin = meta.clone();
         for (kind, a, b) in steps {
@@ -460,6 +571,8 @@ proptest! {
                 6 => MetaCommand::ReplicaRemove { group, replica },
                 7 => MetaCommand::UpdateBegin { account: "A".to_owned(), config: config(name, &["s.b"], ""), rev: a, limits: AccountLimits::default() },
                 8 => MetaCommand::UpdateFinish { group, rev: b },
+                9 => MetaCommand::ReplicasPresent { group, replicas: vec![replica], boot: BootId(u128::from(b)) },
+                10 => MetaCommand::ReplicaLost { group, replica },
                 _ => MetaCommand::GroupReform { group, hint: hint(&[1, 2, 3]) },
             };
             apply(&mut meta, vec![command.clone()]);

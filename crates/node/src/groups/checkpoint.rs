@@ -9,7 +9,7 @@ use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{GroupId, LogIndex, Term};
+use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 use tidelock_replica::{LogPosition, Members};
 use tidelock_store::CheckpointKind;
@@ -63,6 +63,8 @@ pub(super) enum FileJob {
 /// A checkpoint as it is read back.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
+    /// Whose it is.
+    pub(super) replica: ReplicaId,
     pub(super) folder: String,
     pub(super) position: LogPosition,
     pub(super) members_at: LogIndex,
@@ -75,7 +77,13 @@ impl Checkpoint {
         let mut out = MAGIC.to_vec();
         let members = self.members.encode();
         put(&mut out, self.folder.as_bytes());
-        for number in [self.position.index.0, self.position.term.0, self.members_at.0] {
+        let position = self.position;
+        for number in [
+            self.replica.0,
+            position.index.0,
+            position.term.0,
+            self.members_at.0,
+        ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         put(&mut out, &members);
@@ -93,12 +101,14 @@ impl Checkpoint {
         }
         let mut rest = body.strip_prefix(MAGIC)?;
         let folder = String::from_utf8(take(&mut rest)?.to_vec()).ok()?;
+        let replica = ReplicaId(number(&mut rest)?);
         let index = LogIndex(number(&mut rest)?);
         let term = Term(number(&mut rest)?);
         let members_at = LogIndex(number(&mut rest)?);
         let members = Members::decode(take(&mut rest)?).ok()?;
         let state = bytes.slice_ref(take(&mut rest)?);
         Some(Self {
+            replica,
             folder,
             position: LogPosition { index, term },
             members_at,
@@ -333,6 +343,7 @@ impl Slot {
         };
         let (members, members_at) = self.raft.members();
         let checkpoint = Checkpoint {
+            replica: self.me,
             folder: self.checkpoint.folder.clone(),
             position: LogPosition { index, term },
             members_at,
@@ -346,11 +357,11 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidelock_base::ReplicaId;
 
     #[test]
     fn checkpoints_come_back_and_damage_is_noticed() {
         let checkpoint = Checkpoint {
+            replica: ReplicaId(5),
             folder: "7.1".to_owned(),
             position: LogPosition {
                 index: LogIndex(9),
@@ -363,8 +374,8 @@ mod tests {
         let bytes = checkpoint.encode();
         let read = Checkpoint::decode(&bytes).expect("whole");
         assert_eq!(
-            (read.folder.as_str(), read.position, read.members_at),
-            ("7.1", checkpoint.position, LogIndex(4))
+            (read.replica, read.folder.as_str(), read.position, read.members_at),
+            (ReplicaId(5), "7.1", checkpoint.position, LogIndex(4))
         );
         assert_eq!((read.members, read.state), (checkpoint.members, checkpoint.state));
         for at in 0..bytes.len() {

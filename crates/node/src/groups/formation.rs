@@ -18,7 +18,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{AccountId, ClusterId, Mono, NodeId, ReplicaId};
+use tidelock_base::{AccountId, BootId, ClusterId, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
 use tidelock_jetstream::meta::{Candidate, Meta, MetaCommand, ServerSpec};
 use tidelock_jetstream::stream::APPLY_VERSION;
@@ -50,6 +50,14 @@ struct Status {
     proposal: Vec<u64>,
     /// What it would be listed as.
     spec: ServerSpec,
+    /// This start of it, as a decimal number: a replica of the metadata is made in the start for which it was meant.
+    boot: String,
+}
+
+impl Status {
+    fn boot(&self) -> BootId {
+        BootId(self.boot.parse().unwrap_or_default())
+    }
 }
 
 /// What servers say to each other about forming.
@@ -91,7 +99,8 @@ impl Core {
         if self.shared.options.cluster.is_none() {
             let cluster = self.new_cluster_id();
             let me = self.my_spec();
-            if let Err(text) = self.found_meta(cluster, vec![me], self.now.wall) {
+            let boot = self.shared.identity.boot;
+            if let Err(text) = self.found_meta(cluster, vec![(me, boot)], self.now.wall) {
                 tracing::error!("JetStream cannot start: {text}");
             }
             self.set_cluster_id(cluster);
@@ -134,6 +143,7 @@ impl Core {
             cluster,
             proposal,
             spec: self.my_spec(),
+            boot: self.shared.identity.boot.0.to_string(),
         }
     }
 
@@ -217,12 +227,12 @@ impl Core {
         if !agreed || mine.proposal.first() != Some(&me.0) {
             return;
         }
-        let mut servers: Vec<ServerSpec> = peers
+        let mut servers: Vec<(ServerSpec, BootId)> = peers
             .iter()
             .filter(|(node, _)| mine.proposal.contains(&node.0))
-            .map(|(_, peer)| peer.spec.clone())
+            .map(|(_, peer)| (peer.spec.clone(), peer.boot()))
             .collect();
-        servers.push(mine.spec.clone());
+        servers.push((mine.spec.clone(), self.shared.identity.boot));
         let cluster = self.new_cluster_id();
         self.formed(cluster, |core| core.found_meta(cluster, servers, core.now.wall));
         self.invite();
@@ -253,7 +263,7 @@ impl Core {
             .and_then(Birth::decode)
             .and_then(|birth| Meta::restore(&birth.meta).ok());
         let mut messages = Vec::new();
-        let mut join = Vec::new();
+        let mut commands = Vec::new();
         for (node, peer) in &self.groups.formation.peers {
             match &peer.cluster {
                 Some(theirs) if *theirs != cluster.to_string() => {
@@ -269,10 +279,19 @@ impl Core {
                 }
                 Some(_) => {}
                 None => {
-                    let founder = founders.as_ref().is_some_and(|meta| meta.server(*node).is_some());
-                    if founder && let Some(birth) = &founding {
+                    let boot = peer.boot();
+                    let listed = self.meta().and_then(|meta| meta.server(*node));
+                    let founds = founders.as_ref().is_some_and(|founders| {
+                        founders
+                            .server(*node)
+                            .zip(listed)
+                            .is_some_and(|(founder, listed)| {
+                                founder.meta_replica == listed.meta_replica && listed.birth == boot
+                            })
+                    });
+                    if founds && let Some(birth) = &founding {
                         messages.push((*node, Message::Found(birth.to_vec())));
-                    } else if let Some(server) = self.meta().and_then(|meta| meta.server(*node)) {
+                    } else if let Some(server) = listed.filter(|listed| listed.birth == boot) {
                         messages.push((
                             *node,
                             Message::Join {
@@ -281,8 +300,12 @@ impl Core {
                                 meta: state.clone(),
                             },
                         ));
+                    } else if listed.is_some() {
+                        // It had a replica, or was to have one, in an earlier start.
+                        commands.push(MetaCommand::MetaReplicaReplace { node: *node, boot });
                     } else {
-                        join.push(peer.spec.clone());
+                        let server = peer.spec.clone();
+                        commands.push(MetaCommand::ServerJoin { server, boot });
                     }
                 }
             }
@@ -290,8 +313,8 @@ impl Core {
         for (node, message) in messages {
             self.tell(node, &message);
         }
-        for server in join {
-            self.tell_meta(MetaCommand::ServerJoin { server });
+        for command in commands {
+            self.tell_meta(command);
         }
         let mine = self.my_spec();
         let listed = self
@@ -358,7 +381,9 @@ impl Core {
                 replica,
                 meta,
             } if self.groups.formation.seeking => {
-                if let Ok(cluster) = cluster.parse() {
+                if let Ok(cluster) = cluster.parse()
+                    && self.is_meant(ReplicaId(replica), &meta)
+                {
                     let cluster = ClusterId(cluster);
                     self.formed(cluster, |core| core.join_meta(ReplicaId(replica), &meta));
                 }
@@ -373,10 +398,32 @@ impl Core {
         let meta =
             Birth::decode(birth).and_then(|birth| Meta::restore(&birth.meta).ok().map(|meta| (birth, meta)));
         let Some((birth, meta)) = meta else { return };
-        let servers = meta.servers().map(|server| server.spec.clone()).collect();
+        if !self.may_make(&meta) {
+            return;
+        }
+        let servers = meta
+            .servers()
+            .map(|server| (server.spec.clone(), server.birth))
+            .collect();
         self.formed(meta.cluster(), |core| {
             core.found_meta(meta.cluster(), servers, birth.created)
         });
+    }
+
+    /// Whether the metadata lists this server with a replica to be made in this start. One that was meant for an earlier
+    /// start may have voted then.
+    fn may_make(&self, meta: &Meta) -> bool {
+        let identity = &self.shared.identity;
+        meta.server(identity.node)
+            .is_some_and(|server| server.birth == identity.boot)
+    }
+
+    fn is_meant(&self, replica: ReplicaId, state: &[u8]) -> bool {
+        let Ok(meta) = Meta::restore(state) else {
+            return false;
+        };
+        let listed = meta.server(self.shared.identity.node);
+        self.may_make(&meta) && listed.is_some_and(|server| server.meta_replica == replica)
     }
 
     /// What a placement may know of a server.

@@ -67,6 +67,7 @@ impl Core {
             .slots
             .values()
             .map(|slot| (slot.group, slot.me))
+            .chain(self.groups.presence.replicas())
             .filter(|(group, replica)| listing.is_removed(*group, *replica))
             .collect();
         for (group, replica) in removed {

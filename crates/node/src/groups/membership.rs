@@ -10,8 +10,9 @@ use crate::cell::{Cell, LaneKind, Request, RequestId};
 use crate::worker::Core;
 use bytes::Bytes;
 use std::time::Duration;
-use tidelock_base::{AccountId, GroupId, NodeId, ReplicaId};
+use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::{EntryBuilder, WindowKey};
+use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{
     GroupState, Meta, MetaCommand, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
 };
@@ -20,7 +21,7 @@ use tidelock_replica::{MemberChange, Members};
 /// A learner this close to the end of the log counts as caught up.
 const CAUGHT_UP_WITHIN: u64 = 64;
 /// Steps that wait for others are looked at this often.
-const MEMBERSHIP_TICK: Duration = Duration::from_millis(250);
+pub(super) const MEMBERSHIP_TICK: Duration = Duration::from_millis(250);
 /// Subject of a command for the metadata that one node sends another; never a client's.
 const META_SUBJECT: &[u8] = b"$TL.META";
 
@@ -30,7 +31,8 @@ pub(super) fn meta_replicas(meta: &Meta) -> Vec<Replica> {
         id: server.meta_replica,
         node: server.spec.id,
         role: ReplicaRole::Voter,
-        present: true,
+        present: Some(server.birth),
+        lost: false,
     };
     meta.servers().map(replica).collect()
 }
@@ -94,8 +96,7 @@ impl Core {
 
     /// Brings a stream's group one step nearer to what the metadata lists.
     pub(super) fn reconcile(&mut self, entry: &StreamEntry) {
-        let wanted: Vec<ReplicaId> = entry.replicas.iter().map(|replica| replica.id).collect();
-        self.reconcile_members(entry.group, &wanted);
+        self.reconcile_members(entry.group, &to_stay(&entry.replicas));
     }
 
     /// The same for the metadata's own group.
@@ -119,6 +120,15 @@ impl Core {
             return;
         }
         let me = slot.me;
+        // One that is lost counts for the quorum and never votes, so it goes first: nothing that it had is there.
+        let lost = slot
+            .replicas
+            .iter()
+            .find(|one| one.lost && members.contains(one.id));
+        if let Some(lost) = lost.map(|one| one.id).filter(|id| *id != me) {
+            let _ = slot.raft.change_members(now, &MemberChange::Remove(lost), &[]);
+            return;
+        }
         if let Some(new) = wanted
             .iter()
             .find(|id| !members.contains(**id) && slot.is_to_be_added(**id))
@@ -133,7 +143,7 @@ impl Core {
             return;
         }
         let gone = members.all().into_iter().find(|id| !wanted.contains(id));
-        let Some(gone) = gone.or_else(|| slot.surplus(&members)) else {
+        let Some(gone) = gone.or_else(|| slot.surplus(&members, now)) else {
             return;
         };
         // Nobody is removed before all who are to stay can vote.
@@ -171,7 +181,7 @@ impl Core {
         if group == GroupId::META {
             self.reconcile_meta();
         } else if let Some(slot) = self.slot(group).filter(|slot| !slot.is_settled()) {
-            let wanted: Vec<ReplicaId> = slot.replicas.iter().map(|replica| replica.id).collect();
+            let wanted = to_stay(&slot.replicas);
             self.reconcile_members(group, &wanted);
         }
     }
@@ -182,11 +192,12 @@ impl Core {
         if self.groups.membership_at.is_some_and(|at| at > now) {
             return;
         }
-        if self.groups.slots.is_empty() {
+        if self.groups.slots.is_empty() && self.groups.presence.is_empty() {
             self.groups.membership_at = None;
             return;
         }
         self.groups.membership_at = Some(now + MEMBERSHIP_TICK);
+        self.tick_presence();
         let wall = self.now.wall;
         let mut leading = Vec::new();
         for slot in self.groups.slots.values_mut().filter(|slot| slot.leads) {
@@ -224,7 +235,8 @@ impl Core {
         let removed: Vec<ReplicaId> = slot
             .replicas
             .iter()
-            .filter(|replica| replica.role == ReplicaRole::Voter && !members.contains(replica.id))
+            .filter(|replica| replica.role == ReplicaRole::Voter || replica.lost)
+            .filter(|replica| !members.contains(replica.id))
             .map(|replica| replica.id)
             .collect();
         let settled = slot.applied() > slot.settled_beyond;
@@ -250,6 +262,7 @@ impl Core {
     /// that are too many leave the group first, and the list when the group's leader says so: a replica that stopped
     /// before would count for the quorum and not vote.
     fn meta_scales(&mut self) {
+        self.meta_reforms();
         let Some(meta) = self.meta() else { return };
         let settled = |entry: &&StreamEntry| entry.state == GroupState::Formed && entry.pending.is_none();
         let short = |entry: &&StreamEntry| {
@@ -275,6 +288,26 @@ impl Core {
                 },
                 Waiter::Nobody,
             );
+        }
+    }
+
+    /// Groups that cannot go on are started anew: those that have not answered anything yet and have lost a majority,
+    /// and those of memory streams of which nothing is left.
+    fn meta_reforms(&mut self) {
+        let Some(meta) = self.meta() else { return };
+        let beyond_help = |entry: &&StreamEntry| match entry.state {
+            GroupState::Forming => entry.has_lost_majority(),
+            GroupState::Formed => entry.spec.storage == Storage::Memory && entry.has_lost_all(),
+        };
+        let groups: Vec<(GroupId, String)> = meta
+            .streams()
+            .filter(beyond_help)
+            .map(|entry| (entry.group, format!("{} > {}", entry.account, entry.spec.name)))
+            .collect();
+        for (group, name) in groups {
+            tracing::warn!("JetStream stream '{name}' has lost its replicas; it is formed anew, empty");
+            let hint = self.placement_hint();
+            self.meta_command(MetaCommand::GroupReform { group, hint }, Waiter::Nobody);
         }
     }
 
@@ -337,6 +370,12 @@ impl Core {
     }
 }
 
+/// The listed replicas that are not lost.
+fn to_stay(replicas: &[Replica]) -> Vec<ReplicaId> {
+    let stay = replicas.iter().filter(|replica| !replica.lost);
+    stay.map(|replica| replica.id).collect()
+}
+
 impl Slot {
     /// Whether a listed replica that is no member is on its way in; otherwise it is on its way out.
     fn is_to_be_added(&self, replica: ReplicaId) -> bool {
@@ -344,18 +383,19 @@ impl Slot {
             || self
                 .replicas
                 .iter()
-                .any(|one| one.id == replica && one.role == ReplicaRole::Learner)
+                .any(|one| one.id == replica && one.role == ReplicaRole::Learner && !one.lost)
     }
 
-    /// A voter beyond the number that the stream's configuration wants: the last listed that is not this one.
-    fn surplus(&self, members: &Members) -> Option<ReplicaId> {
+    /// A voter beyond the number that the stream's configuration wants: of the others the one that has been silent for
+    /// longest, since those that stay cannot go on without those that answer.
+    fn surplus(&self, members: &Members, now: Mono) -> Option<ReplicaId> {
         if members.voters.len() <= self.replicas_wanted()? {
             return None;
         }
         let listed = self.replicas.iter().rev().map(|replica| replica.id);
         listed
-            .filter(|id| members.voters.contains(id))
-            .find(|id| *id != self.me)
+            .filter(|id| *id != self.me && members.voters.contains(id))
+            .max_by_key(|id| self.silence(*id, now).unwrap_or(Duration::MAX))
     }
 
     fn replicas_wanted(&self) -> Option<usize> {
@@ -380,7 +420,7 @@ impl Slot {
             && self
                 .replicas
                 .iter()
-                .all(|replica| members.voters.contains(&replica.id))
+                .all(|replica| members.voters.contains(&replica.id) && !replica.lost)
     }
 
     /// Whether a stream's members are not yet those that they are to be.
@@ -395,7 +435,8 @@ impl Slot {
             .is_some_and(|wanted| wanted < self.raft.members().0.voters.len())
     }
 
-    /// A learner that is wanted as a voter and has nearly the whole log.
+    /// A learner that is wanted as a voter and has nearly the whole log. One that has not acknowledged anything may not
+    /// even exist durably, however short the log is.
     fn caught_up_learner(&self, wanted: &[ReplicaId]) -> Option<ReplicaId> {
         let last = self.raft.last_index().0;
         let members = self.raft.members().0;
@@ -403,7 +444,8 @@ impl Slot {
             .progress()
             .into_iter()
             .filter(|peer| members.learners.contains(&peer.replica) && wanted.contains(&peer.replica))
-            .find(|peer| peer.recent_active && peer.matched.0 + CAUGHT_UP_WITHIN >= last)
+            .filter(|peer| peer.recent_active && peer.matched > LogIndex(0))
+            .find(|peer| peer.matched.0 + CAUGHT_UP_WITHIN >= last)
             .map(|peer| peer.replica)
     }
 }

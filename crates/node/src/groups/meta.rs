@@ -201,6 +201,7 @@ impl Core {
                 if let Some(slot) = self.slot_mut(entry.group) {
                     slot.replicas.clone_from(&entry.replicas);
                 }
+                self.presence_changed(&entry);
                 self.reconcile(&entry);
             }
             MetaNotice::Removed(entry) => self.drop_sender(entry.group),

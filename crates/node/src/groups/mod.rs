@@ -28,6 +28,7 @@ mod listing;
 mod membership;
 mod meta;
 mod open;
+mod presence;
 mod snapshot;
 mod status;
 mod view;
@@ -194,6 +195,7 @@ pub(crate) struct Groups {
     /// Where the leader of a group was last seen, for groups without a local replica.
     pub(crate) hints: BTreeMap<GroupId, NodeId>,
     formation: formation::Formation,
+    presence: presence::Presence,
     membership_at: Option<Mono>,
     files: checkpoint::Files,
     wanted_checkpoints: BTreeSet<GroupId>,

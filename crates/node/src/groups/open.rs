@@ -10,7 +10,7 @@ use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tidelock_base::{AccountId, ClusterId, GroupId, ReplicaId, Wall};
+use tidelock_base::{AccountId, BootId, ClusterId, GroupId, ReplicaId, Wall};
 use tidelock_jetstream::config::{Storage, StreamConfig};
 use tidelock_jetstream::meta::{Meta, Replica, ServerSpec, StreamEntry};
 use tidelock_jetstream::stream::Stream;
@@ -40,6 +40,8 @@ pub(super) struct Birth {
     pub(super) config: Bytes,
     pub(super) created: Wall,
     pub(super) rev: u64,
+    /// The start of this server in which it was made.
+    pub(super) boot: BootId,
     /// The founding voters; empty for a replica that joined later.
     pub(super) voters: Vec<ReplicaId>,
     /// For the metadata: its founding state.
@@ -54,6 +56,7 @@ impl Birth {
         put(&mut out, &self.config);
         put(&mut out, &self.created.0.to_le_bytes());
         put(&mut out, &self.rev.to_le_bytes());
+        put(&mut out, &self.boot.0.to_le_bytes());
         put(&mut out, &self.meta);
         for voter in &self.voters {
             out.extend_from_slice(&voter.0.to_le_bytes());
@@ -70,6 +73,7 @@ impl Birth {
             config: Bytes::copy_from_slice(take(&mut rest)?),
             created: Wall(i64::from_le_bytes(take(&mut rest)?.try_into().ok()?)),
             rev: u64::from_le_bytes(take(&mut rest)?.try_into().ok()?),
+            boot: BootId(u128::from_le_bytes(take(&mut rest)?.try_into().ok()?)),
             meta: Bytes::copy_from_slice(take(&mut rest)?),
             voters: rest
                 .chunks_exact(8)
@@ -108,6 +112,13 @@ impl Core {
     ) -> Result<(), String> {
         let birth = Birth::decode(&recovered.created).ok_or("its record of creation cannot be read")?;
         let (checkpoint, staged) = self.newest_checkpoint(group, recovered, disk)?;
+        if group != GroupId::META && checkpoint.is_none() && has_not_begun(recovered) {
+            // Nothing of it has left this server, and must not before it is recorded that it is here.
+            self.groups.presence.found(group, recovered.replica, birth);
+            return Ok(());
+        }
+        check_whole(&birth, recovered, checkpoint.as_ref())?;
+        let new = folder_of(group, recovered.replica);
         let machine = match &checkpoint {
             Some(checkpoint) => restore(
                 group,
@@ -116,15 +127,13 @@ impl Core {
                 recovered.damaged,
                 (disk, &self.shared.budgets),
             )?,
-            None => found(group, &birth, &self.shared.budgets)?,
+            None => found(group, &birth, &new, &self.shared.budgets)?,
         };
         let start = start_of(&birth, recovered, checkpoint.as_ref());
         if group == GroupId::META && !birth.voters.is_empty() {
             self.groups.formation.birth = Some(recovered.created.clone());
         }
-        let folder = checkpoint
-            .as_ref()
-            .map_or_else(|| group.0.to_string(), |c| c.folder.clone());
+        let folder = checkpoint.map_or(new, |checkpoint| checkpoint.folder);
         self.add_slot(group, recovered.replica, &birth, machine, start, folder)?;
         if staged {
             self.want_checkpoint(group);
@@ -141,7 +150,9 @@ impl Core {
     ) -> Result<(Option<Checkpoint>, bool), String> {
         let file = checkpoint_file(group).map_err(|e| e.to_string())?;
         let stored = match disk.size(&file).and_then(|size| disk.read(&file, 0, size)) {
-            Ok(bytes) => Some(Checkpoint::decode(&bytes).ok_or("its checkpoint is damaged")?),
+            Ok(bytes) => Some(Checkpoint::decode(&bytes).ok_or("its checkpoint is damaged")?)
+                // What a replica left behind that was lost is not this one's.
+                .filter(|checkpoint| checkpoint.replica == recovered.replica),
             Err(IoError::NotFound) => None,
             Err(error) => return Err(error.to_string()),
         };
@@ -253,7 +264,8 @@ impl Core {
             id: me,
             node: self.shared.identity.node,
             role,
-            present: true,
+            present: Some(self.shared.identity.boot),
+            lost: false,
         }]
     }
 
@@ -261,7 +273,7 @@ impl Core {
     pub(crate) fn found_meta(
         &mut self,
         cluster: ClusterId,
-        servers: Vec<ServerSpec>,
+        servers: Vec<(ServerSpec, BootId)>,
         created: Wall,
     ) -> Result<(), String> {
         let me = self.shared.identity.node;
@@ -277,6 +289,7 @@ impl Core {
             config: Bytes::new(),
             created,
             rev: 0,
+            boot: self.shared.identity.boot,
             voters: voters.clone(),
             meta: Bytes::from(meta.checkpoint()),
         };
@@ -311,6 +324,7 @@ impl Core {
             config: Bytes::new(),
             created: Wall(0),
             rev: 0,
+            boot: self.shared.identity.boot,
             voters: Vec::new(),
             meta: Bytes::copy_from_slice(state),
         };
@@ -333,60 +347,36 @@ impl Core {
         });
     }
 
-    /// Starts a replica that the metadata has placed here.
-    pub(super) fn start_replica(&mut self, entry: &StreamEntry, replica: &Replica) {
-        if self.groups.slots.contains_key(&entry.group) {
-            return;
-        }
-        let joins = entry.state == tidelock_jetstream::meta::GroupState::Formed;
-        let memory = entry.spec.storage == Storage::Memory;
-        let alone = entry.replicas.len() == 1;
-        let founds = !joins || (memory && alone);
-        let voters: Vec<ReplicaId> = if founds {
-            entry.replicas.iter().map(|one| one.id).collect()
-        } else {
-            Vec::new()
-        };
-        let birth = Birth {
-            account: entry.account.clone(),
-            name: entry.spec.name.clone(),
-            config: Bytes::from(entry.spec.config().encode()),
-            created: entry.created,
-            rev: entry.rev,
-            voters: voters.clone(),
-            meta: Bytes::new(),
-        };
-        if !memory {
-            self.log_birth(entry.group, replica.id, &birth);
-        }
-        let start = if founds {
-            Start::found(&voters)
-        } else {
+    /// Puts a replica to work that was made here and is recorded in the metadata.
+    pub(super) fn begin_replica(
+        &mut self,
+        entry: &StreamEntry,
+        me: ReplicaId,
+        birth: &Birth,
+    ) -> Result<(), String> {
+        let start = if birth.voters.is_empty() {
             Start::join()
+        } else {
+            Start::found(&birth.voters)
         };
-        let machine = match found(entry.group, &birth, &self.shared.budgets) {
-            Ok(machine) => machine,
-            Err(text) => {
-                tracing::error!("Replica of stream {:?} cannot start: {text}", entry.spec.name);
-                return;
-            }
-        };
-        let folder = entry.group.0.to_string();
-        if let Err(text) = self.add_slot(entry.group, replica.id, &birth, machine, start, folder) {
-            tracing::error!("Replica of stream {:?} cannot start: {text}", entry.spec.name);
-            return;
-        }
+        let folder = folder_of(entry.group, me);
+        let machine = found(entry.group, birth, &folder, &self.shared.budgets)?;
+        self.add_slot(entry.group, me, birth, machine, start, folder)?;
         let now = self.now.mono;
         if let Some(slot) = self.slot_mut(entry.group) {
             slot.replicas.clone_from(&entry.replicas);
-            if founds && voters.first() == Some(&replica.id) {
+            if birth.voters.first() == Some(&me) {
                 slot.raft.campaign(now);
             }
         }
+        Ok(())
     }
 
     /// Stops a replica for good and removes its files.
     pub(super) fn remove_replica(&mut self, group: GroupId, replica: ReplicaId) {
+        if self.forget_waiting(group, replica) {
+            return;
+        }
         if self.slot(group).is_none_or(|slot| slot.me != replica) {
             return;
         }
@@ -409,14 +399,45 @@ impl Core {
     }
 }
 
+/// The folder of a replica that was not filled by another one.
+fn folder_of(group: GroupId, replica: ReplicaId) -> String {
+    format!("{}-{}", group.0, replica.0)
+}
+
+/// Whether a replica has neither voted nor taken anything.
+fn has_not_begun(recovered: &RecoveredGroup) -> bool {
+    recovered.hard_state.is_none()
+        && recovered.entries.is_empty()
+        && recovered.snapshot.is_none()
+        && recovered.truncated.is_none()
+        && !recovered.damaged
+}
+
+/// What is certain to be lost: such a replica of several must not come back (DESIGN section 7).
+fn check_whole(
+    birth: &Birth,
+    recovered: &RecoveredGroup,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<(), &'static str> {
+    let alone = birth.voters.len() == 1 && checkpoint.is_none_or(|one| one.members.voters.len() <= 1);
+    if recovered.damaged && !alone {
+        return Err("records of its log are lost");
+    }
+    let covered = checkpoint.map_or(0, |checkpoint| checkpoint.position.index.0);
+    if recovered.truncated.is_some_and(|(index, _)| index.0 > covered) {
+        return Err("its checkpoint is lost");
+    }
+    Ok(())
+}
+
 /// The state of a new group.
-fn found(group: GroupId, birth: &Birth, budgets: &Budgets) -> Result<Machine, String> {
+fn found(group: GroupId, birth: &Birth, folder: &str, budgets: &Budgets) -> Result<Machine, String> {
     if group == GroupId::META {
         let meta = Meta::restore(&birth.meta).map_err(|e| e.to_string())?;
         return Ok(Machine::Meta(Box::new(meta)));
     }
     let config = StreamConfig::decode(&birth.config).map_err(|e| e.to_string())?;
-    let store = store_config(&group.0.to_string(), budgets)?;
+    let store = store_config(folder, budgets)?;
     Ok(Machine::Stream(Box::new(Stream::create(
         config,
         birth.created,

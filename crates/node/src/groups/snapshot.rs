@@ -370,7 +370,7 @@ impl Core {
     /// A snapshot is durable and in force: the state is swapped for it.
     fn snapshot_restored(&mut self, group: GroupId, position: LogPosition) {
         let Some(disk) = self.disk.clone() else { return };
-        let budgets = self.shared.budgets;
+        let (budgets, boot) = (self.shared.budgets, self.shared.identity.boot);
         let Some(slot) = self.slot_mut(group) else { return };
         let Some(staging) = slot.transfers.staging.take() else {
             return;
@@ -385,6 +385,7 @@ impl Core {
             config: Bytes::new(),
             created: tidelock_base::Wall(0),
             rev: 0,
+            boot,
             voters: vec![ReplicaId(0), ReplicaId(0)],
             meta: Bytes::new(),
         };

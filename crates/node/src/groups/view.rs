@@ -47,7 +47,8 @@ impl Worker {
 
 impl Slot {
     fn view(&self) -> ReplicaView {
-        let whole = self.applying.is_none();
+        // A replica that waits for its first snapshot has no state of its own.
+        let whole = self.applying.is_none() && self.applied() > LogIndex(0);
         let (digest, messages) = match &self.machine {
             Machine::Stream(stream) => (
                 (whole && stream.is_at_boundary()).then(|| stream.digest()),

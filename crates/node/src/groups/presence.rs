@@ -1,0 +1,248 @@
+//! Which replicas may start here (DESIGN section 7, "Founding").
+//!
+//! A replica that was made must never be made a second time under the same id: it may have voted, and would vote
+//! again. So each is bound to the start of the server in which it was made. That is written into the log first, then
+//! recorded in the metadata (the first record counts), and only then does the replica begin:
+//! ```text
+//!   listed, never recorded --made here, logged--> newborn --recorded as of that start--> runs
+//!   listed, recorded as of another start, no state here --> lost: reported, replaced under a new id by its leader
+//! ```
+//! That holds while the metadata is replayed, too: what the log says of an earlier start does not fit what is made
+//! now. The only replica of a memory stream is the exception: it is made anew, and recorded anew, at each start.
+
+use super::open::Birth;
+use super::{GroupId, membership};
+use crate::worker::Core;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tidelock_base::ReplicaId;
+use tidelock_jetstream::config::Storage;
+use tidelock_jetstream::meta::{GroupState, MetaCommand, Replica, StreamEntry};
+use tidelock_replica::Failure;
+use tidelock_wal::WalRecord;
+
+/// Replicas of this worker that are listed and do not run.
+#[derive(Default)]
+pub(super) struct Presence {
+    newborn: BTreeMap<GroupId, Newborn>,
+    lost: BTreeMap<GroupId, Lost>,
+}
+
+/// A replica that was made and is not recorded yet.
+struct Newborn {
+    replica: ReplicaId,
+    birth: Birth,
+    logged: bool,
+}
+
+/// A replica that was recorded and has no state here.
+struct Lost {
+    replica: ReplicaId,
+    /// The metadata shows it.
+    shown: bool,
+}
+
+impl Presence {
+    /// A replica comes back from the log that has not begun.
+    pub(super) fn found(&mut self, group: GroupId, replica: ReplicaId, birth: Birth) {
+        let logged = true;
+        self.newborn.insert(
+            group,
+            Newborn {
+                replica,
+                birth,
+                logged,
+            },
+        );
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.newborn.is_empty() && self.lost.is_empty()
+    }
+
+    /// The replicas that do not run.
+    pub(super) fn replicas(&self) -> impl Iterator<Item = (GroupId, ReplicaId)> + '_ {
+        let newborn = self.newborn.iter().map(|(group, one)| (*group, one.replica));
+        newborn.chain(self.lost.iter().map(|(group, one)| (*group, one.replica)))
+    }
+}
+
+impl Core {
+    /// Starts a replica that the metadata has placed here, as far as it may start.
+    pub(super) fn start_replica(&mut self, entry: &StreamEntry, replica: &Replica) {
+        if self.groups.slots.contains_key(&entry.group) {
+            return;
+        }
+        let newborn = self
+            .groups
+            .presence
+            .newborn
+            .get(&entry.group)
+            .filter(|newborn| newborn.replica == replica.id)
+            .map(|newborn| newborn.birth.boot);
+        let made_anew = entry.spec.storage == Storage::Memory && entry.replicas.len() == 1;
+        match (newborn, replica.present) {
+            (Some(here), Some(recorded)) if here == recorded && !replica.lost => self.bring_up(entry),
+            (Some(_), None) => self.tell_present(entry.group),
+            (None, None) => self.bear(entry, replica),
+            (Some(_), Some(_)) if made_anew => self.tell_present(entry.group),
+            (None, Some(_)) if made_anew => self.bear(entry, replica),
+            (_, Some(_)) => self.lose(entry, replica),
+        }
+    }
+
+    /// A stream has changed: a replica of it that waits here may begin, or is known to be lost.
+    pub(super) fn presence_changed(&mut self, entry: &StreamEntry) {
+        let me = self.shared.identity.node;
+        let presence = &self.groups.presence;
+        let waits = |id| presence.replicas().any(|one| one == (entry.group, id));
+        let mine = entry
+            .replicas
+            .iter()
+            .find(|replica| replica.node == me && waits(replica.id));
+        if let Some(replica) = mine.copied() {
+            self.start_replica(entry, &replica);
+        }
+    }
+
+    /// Makes a replica. It begins once the metadata has recorded that.
+    fn bear(&mut self, entry: &StreamEntry, replica: &Replica) {
+        self.forget_absent(entry.group);
+        let memory = entry.spec.storage == Storage::Memory;
+        let alone = entry.replicas.len() == 1;
+        let founds = entry.state == GroupState::Forming || (memory && alone);
+        let voters = if founds {
+            entry.replicas.iter().map(|one| one.id).collect()
+        } else {
+            Vec::new()
+        };
+        let birth = Birth {
+            account: entry.account.clone(),
+            name: entry.spec.name.clone(),
+            config: Bytes::from(entry.spec.config().encode()),
+            created: entry.created,
+            rev: entry.rev,
+            boot: self.shared.identity.boot,
+            voters,
+            meta: Bytes::new(),
+        };
+        if !memory {
+            self.log_birth(entry.group, replica.id, &birth);
+        }
+        let newborn = Newborn {
+            replica: replica.id,
+            birth,
+            logged: !memory,
+        };
+        self.groups.presence.newborn.insert(entry.group, newborn);
+        self.tell_present(entry.group);
+    }
+
+    /// A replica that was recorded has no state here.
+    fn lose(&mut self, entry: &StreamEntry, replica: &Replica) {
+        self.forget_newborn(entry.group);
+        let known = self.groups.presence.lost.get(&entry.group);
+        let shown = known.is_some_and(|lost| lost.replica == replica.id && lost.shown);
+        if replica.lost && !shown {
+            let (account, name) = (&entry.account, &entry.spec.name);
+            if entry.replicas.len() > 1 {
+                tracing::error!(
+                    "JetStream stream '{account} > {name}': replica {} of this server is lost; it is replaced once a \
+                     majority of the others is there",
+                    replica.id
+                );
+            } else {
+                tracing::error!(
+                    "JetStream stream '{account} > {name}': its only replica, {}, is lost, and with it all messages; the \
+                     stream stays down until it is deleted",
+                    replica.id
+                );
+            }
+        }
+        let lost = Lost {
+            replica: replica.id,
+            shown: replica.lost,
+        };
+        self.groups.presence.lost.insert(entry.group, lost);
+        self.look_soon();
+    }
+
+    /// A listed replica that did not run is to go; `false` if it is none of those.
+    pub(super) fn forget_waiting(&mut self, group: GroupId, replica: ReplicaId) -> bool {
+        let waits = self.groups.presence.replicas().any(|one| one == (group, replica));
+        if waits {
+            self.forget_absent(group);
+        }
+        waits
+    }
+
+    fn forget_absent(&mut self, group: GroupId) {
+        self.groups.presence.lost.remove(&group);
+        self.forget_newborn(group);
+    }
+
+    fn forget_newborn(&mut self, group: GroupId) {
+        let newborn = self.groups.presence.newborn.remove(&group);
+        if newborn.is_some_and(|newborn| newborn.logged) {
+            self.groups.log(&WalRecord::Destroyed { group });
+        }
+    }
+
+    /// A replica that was made here is recorded: it begins.
+    fn bring_up(&mut self, entry: &StreamEntry) {
+        let Some(newborn) = self.groups.presence.newborn.remove(&entry.group) else {
+            return;
+        };
+        let Newborn { replica, birth, .. } = newborn;
+        if let Err(text) = self.begin_replica(entry, replica, &birth) {
+            tracing::error!("Replica of stream {:?} cannot start: {text}", entry.spec.name);
+        }
+    }
+
+    fn tell_present(&mut self, group: GroupId) {
+        self.look_soon();
+        let Some(newborn) = self.groups.presence.newborn.get(&group) else {
+            return;
+        };
+        let (replicas, boot) = (vec![newborn.replica], newborn.birth.boot);
+        self.tell_meta(MetaCommand::ReplicasPresent {
+            group,
+            replicas,
+            boot,
+        });
+    }
+
+    /// Tells again what the metadata does not show yet.
+    pub(super) fn tick_presence(&mut self) {
+        let newborn: Vec<GroupId> = self.groups.presence.newborn.keys().copied().collect();
+        for group in newborn {
+            self.tell_present(group);
+        }
+        let absent = self.groups.presence.lost.iter().filter(|(_, lost)| !lost.shown);
+        let mut lost: Vec<(GroupId, ReplicaId)> =
+            absent.map(|(group, lost)| (*group, lost.replica)).collect();
+        // A replica that runs can learn, too, that something is gone which it had.
+        let proven = self.groups.slots.values().filter(|slot| !slot.is_meta());
+        let proven = proven.filter(|slot| slot.raft.failure() == Some(Failure::Lost));
+        lost.extend(
+            proven
+                .filter(|slot| !slot.is_shown_lost())
+                .map(|slot| (slot.group, slot.me)),
+        );
+        for (group, replica) in lost {
+            self.tell_meta(MetaCommand::ReplicaLost { group, replica });
+        }
+    }
+
+    /// What was told may have to be told again.
+    fn look_soon(&mut self) {
+        let soon = self.now.mono + membership::MEMBERSHIP_TICK;
+        self.groups.membership_at = Some(self.groups.membership_at.map_or(soon, |at| at.min(soon)));
+    }
+}
+
+impl super::Slot {
+    fn is_shown_lost(&self) -> bool {
+        self.replicas.iter().any(|one| one.id == self.me && one.lost)
+    }
+}
