@@ -19,6 +19,11 @@ pub(crate) struct History {
     pub(crate) problems: Vec<String>,
     /// Requests that were answered, by actor: when the last one was, and what was done before it.
     pub(crate) answered: BTreeMap<usize, Mono>,
+    /// The operator may be about to take replicas away.
+    pub(crate) is_scaling: bool,
+    /// A node has lost its files, and not all replicas are replaced yet. Who takes replicas away then may be left with
+    /// the one that is lost.
+    pub(crate) is_disk_lost: bool,
     /// Counts of anything, for the report.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     order: u64,

@@ -338,6 +338,14 @@ impl Node {
         self.is_losing_power = false;
     }
 
+    /// All files of a server that is down are gone; its id stays, as when only the volume with the streams is lost.
+    pub(crate) fn wipe(&mut self) {
+        if !self.is_running() {
+            self.disk = Arc::new(MemDisk::new());
+            self.disk_is_ill = false;
+        }
+    }
+
     /// The power goes during a write: it may have reached the disk's cache.
     fn begin_write(&mut self, op: &IoOp) {
         if let IoOp::Write {

@@ -252,7 +252,7 @@ impl Run {
         }
     }
 
-    /// One node dies and stays away: the others serve everyone without it. Then it comes back.
+    /// One node dies and stays away: the others serve everyone without it. Then it comes back, perhaps without its files.
     fn lose_one(&mut self, expecting: &[usize]) -> bool {
         if !self.go(SPREAD_MAX, |run| Replicas::are_spread(&run.views(), 3)) {
             self.fail("not every stream has three replicas that vote");
@@ -270,6 +270,9 @@ impl Run {
                 "not everyone is served without n{lost}: actors {silent:?}"
             ));
             return false;
+        }
+        if self.rng.per_mille(300) {
+            self.world.wipe(lost);
         }
         self.world.start(lost, 2);
         true
@@ -349,11 +352,7 @@ impl Run {
     }
 
     fn views(&self) -> Vec<ReplicaView> {
-        self.world
-            .nodes
-            .iter()
-            .flat_map(crate::node::Node::replicas)
-            .collect()
+        self.world.views()
     }
 
     fn actor_is_done(&self, actor: usize) -> bool {

@@ -9,7 +9,7 @@ use crate::trace::{Trace, turn_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tidelock_base::Mono;
-use tidelock_node::Listener;
+use tidelock_node::{Listener, ReplicaView};
 
 /// Turns of one worker in a row in which virtual time hardly moves; a worker that takes more is running in circles.
 const TURNS_MAX: u32 = 20_000;
@@ -409,6 +409,21 @@ impl World {
         if let Some(found) = self.nodes.get_mut(node) {
             found.crash(self.now, &mut self.net);
         }
+    }
+
+    /// Power of a node is lost, and all its files with it.
+    pub(crate) fn wipe(&mut self, node: usize) {
+        self.crash(node);
+        self.trace.event(self.now, 11, node as u64, &[]);
+        self.trace.say(|| format!("n{node} loses all its files"));
+        if let Some(found) = self.nodes.get_mut(node) {
+            found.wipe();
+        }
+    }
+
+    /// What replicas there are on the nodes that run.
+    pub(crate) fn views(&self) -> Vec<ReplicaView> {
+        self.nodes.iter().flat_map(Node::replicas).collect()
     }
 
     /// Nothing of a node happens for a while.

@@ -4,6 +4,7 @@
 
 use super::setup::configuration;
 use super::{Actor, BUCKET, EVENTS, Line, Scene, WORK};
+use crate::checkers::Replicas;
 use crate::client::{ClientId, Heard, Reply};
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ pub(crate) struct Operator {
 #[derive(Clone, Debug)]
 enum Wish {
     Scale(&'static str, u8),
-    Create(usize, u8),
+    Create(usize, u8, &'static str),
     Delete(usize),
 }
 
@@ -49,15 +50,18 @@ impl Operator {
         }
     }
 
-    fn wish(&mut self) -> Option<Wish> {
+    fn wish(&mut self, spares: bool) -> Option<Wish> {
         if self.stopped {
             let scaled = self.scaled.first().map(|name| Wish::Scale(name, 3));
             return scaled.or_else(|| self.others.keys().next().map(|other| Wish::Delete(*other)));
         }
-        let replicas = if self.rng.per_mille(500) { 1 } else { 3 };
+        let replicas = if self.rng.per_mille(500) && spares { 1 } else { 3 };
         let other = self.rng.index(OTHERS);
         Some(match self.rng.below(4) {
-            0 => Wish::Create(other, replicas),
+            0 => {
+                let memory = self.rng.per_mille(300);
+                Wish::Create(other, replicas, if memory { "memory" } else { "file" })
+            }
             1 => Wish::Delete(other),
             _ => {
                 let name = [EVENTS, WORK, BUCKET]
@@ -70,16 +74,22 @@ impl Operator {
     }
 
     fn ask(&mut self, scene: &mut Scene<'_>) {
-        let Some(wish) = self.wish() else { return };
+        if Replicas::are_spread(&scene.world.views(), scene.world.node_count()) {
+            scene.history.is_disk_lost = false;
+        }
+        let Some(wish) = self.wish(!scene.history.is_disk_lost) else {
+            return;
+        };
         let (subject, body) = match &wish {
             Wish::Scale(name, replicas) => (
                 format!("$JS.API.STREAM.UPDATE.{name}"),
                 configuration(name, *replicas),
             ),
-            Wish::Create(other, replicas) => {
+            Wish::Create(other, replicas, storage) => {
                 let name = other_name(*other);
-                let body =
-                    format!(r#"{{"name":"{name}","subjects":["{name}.>"],"num_replicas":{replicas}}}"#);
+                let body = format!(
+                    r#"{{"name":"{name}","subjects":["{name}.>"],"storage":"{storage}","num_replicas":{replicas}}}"#
+                );
                 (format!("$JS.API.STREAM.CREATE.{name}"), body)
             }
             Wish::Delete(other) => (
@@ -93,9 +103,10 @@ impl Operator {
         scene.world.trace.say(|| format!("operator: {wish:?}"));
         match &wish {
             Wish::Scale(name, _) => {
+                scene.history.is_scaling = true;
                 self.scaled.insert(name);
             }
-            Wish::Create(other, replicas) => {
+            Wish::Create(other, replicas, _) => {
                 self.others.insert(*other, *replicas);
             }
             Wish::Delete(_) => {}
@@ -154,6 +165,7 @@ impl Actor for Operator {
         if self.is_done() {
             return;
         }
+        scene.history.is_scaling = !self.scaled.is_empty();
         let now = scene.world.now();
         let late = self
             .asked

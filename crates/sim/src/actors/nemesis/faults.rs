@@ -2,6 +2,7 @@
 
 use super::{CRASH, DISKS, HEAL, Nemesis, RESTART};
 use crate::actors::{BUCKET, EVENTS, Scene, WORK};
+use crate::checkers::Replicas;
 use crate::network::{Host, Way};
 use crate::node::Node;
 use tidelock_record::Fault;
@@ -9,7 +10,7 @@ use tidelock_record::Fault;
 impl Nemesis {
     pub(super) fn strike(&mut self, scene: &mut Scene<'_>) {
         scene.history.count("faults");
-        match self.rng.below(17) {
+        match self.rng.below(19) {
             0..3 => self.crash(scene),
             3 => self.crash_in_operation(scene),
             4 => self.pause(scene),
@@ -20,6 +21,7 @@ impl Nemesis {
             11 => self.fail_sync(scene),
             12 => self.fill_disk(scene),
             13 => self.shift_clock(scene),
+            14 | 15 => self.wipe(scene),
             _ => self.step_down(scene),
         }
     }
@@ -42,6 +44,20 @@ impl Nemesis {
             let time = self.time(100, 6_000);
             scene.after(time, RESTART + node as u64);
         }
+    }
+
+    /// A node loses all its files, if nothing is lost with them: every stream has three replicas that vote, and the
+    /// operator is not about to take one of them away.
+    fn wipe(&mut self, scene: &mut Scene<'_>) {
+        let node = self.node(scene);
+        if scene.history.is_scaling || !Replicas::are_spread(&scene.world.views(), scene.world.node_count()) {
+            return;
+        }
+        scene.history.count("lost disks");
+        scene.history.is_disk_lost = true;
+        scene.world.wipe(node);
+        let time = self.time(100, 6_000);
+        scene.after(time, RESTART + node as u64);
     }
 
     /// Power fails in the middle of one of the next operations of a disk.
