@@ -307,9 +307,9 @@ impl Core {
                 slot.reads
                     .extend(all.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
             }
-            StoreEvent::WriteFailed { .. } => {
+            StoreEvent::WriteFailed(error) => {
                 tracing::warn!(
-                    "A block of stream {:?} could not be written; it will be tried again",
+                    "A block of stream {:?} could not be written and will be tried again: {error}",
                     slot.name
                 );
                 stream.resume_writes();

@@ -14,7 +14,7 @@ use tidelock_base::{AccountId, BootId, ClusterId, GroupId, ReplicaId, Wall};
 use tidelock_jetstream::config::{Storage, StreamConfig};
 use tidelock_jetstream::meta::{Meta, Replica, ServerSpec, StreamEntry};
 use tidelock_jetstream::stream::Stream;
-use tidelock_record::{Disk, IoError};
+use tidelock_record::{Disk, IoError, IoOp};
 use tidelock_replica::{EntryKind, Group, GroupConfig, HardState, Limits, LogEntry, Members, Start, Timers};
 use tidelock_store::{OnLoss, StoreConfig, StoreKind};
 use tidelock_wal::{Lane, RecoveredGroup, WalError, WalRecord};
@@ -127,7 +127,10 @@ impl Core {
                 recovered.damaged,
                 (disk, &self.shared.budgets),
             )?,
-            None => found(group, &birth, &new, &self.shared.budgets)?,
+            None => {
+                remove_blocks(&new, disk)?;
+                found(group, &birth, &new, &self.shared.budgets)?
+            }
         };
         let start = start_of(&birth, recovered, checkpoint.as_ref());
         if group == GroupId::META && !birth.voters.is_empty() {
@@ -443,6 +446,21 @@ fn found(group: GroupId, birth: &Birth, folder: &str, budgets: &Budgets) -> Resu
         birth.created,
         store,
     ))))
+}
+
+/// Removes what a replica without a checkpoint has left of blocks: its log has all of it, and writes it again.
+fn remove_blocks(folder: &str, disk: &dyn Disk) -> Result<(), String> {
+    let folder = blocks_folder(folder).map_err(|e| e.to_string())?;
+    let names = match disk.list(&folder) {
+        Ok(names) => names,
+        Err(IoError::NotFound) => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    for name in names {
+        let file = folder.join(&name).map_err(|e| e.to_string())?;
+        disk.run(&IoOp::Remove { file }).map_err(|e| e.to_string())?;
+    }
+    Ok(())
 }
 
 /// The state that a checkpoint holds.

@@ -99,7 +99,7 @@ pub(crate) struct Node {
     keys: BTreeMap<(usize, ConnKey), End>,
     running: bool,
     /// The disk, where the configuration has JetStream.
-    disk: Option<Arc<MemDisk>>,
+    pub(crate) disk: Option<Arc<MemDisk>>,
     /// By worker: operations for the disk. A turn begins with the results of all that were asked for before it.
     disk_jobs: Vec<VecDeque<(IoOwner, IoRequest)>>,
     /// The disk does nothing for now.
@@ -158,12 +158,12 @@ impl Net {
     /// Adds a node with this configuration; answers its number.
     pub(crate) fn add(&mut self, workers: u16, config: &str) -> usize {
         let number = self.nodes.len();
-        let node = self.make(number, workers, config, 0);
+        let node = self.make(number, workers, config, 0, None);
         self.nodes.push(node);
         number
     }
 
-    fn make(&self, number: usize, workers: u16, config: &str, life: u64) -> Node {
+    fn make(&self, number: usize, workers: u16, config: &str, life: u64, disk: Option<Arc<MemDisk>>) -> Node {
         let options = options(config);
         let id = number as u64 + 1;
         let name = options
@@ -197,7 +197,7 @@ impl Net {
             .options
             .jetstream
             .is_some()
-            .then(|| Arc::new(MemDisk::new()));
+            .then(|| disk.unwrap_or_else(|| Arc::new(MemDisk::new())));
         if let Some(disk) = &disk {
             self.start(&mut workers, disk);
         }
@@ -213,19 +213,21 @@ impl Net {
         }
     }
 
-    /// Starts JetStream on an empty disk.
+    /// Starts JetStream on what the disk has.
     fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) {
         let config = LaneConfig {
             segment_bytes: 1 << 20,
             ..LaneConfig::new(7)
         };
         let count = u16::try_from(workers.len()).unwrap();
-        let lanes = recover_all(&**disk, count, &config).expect("an empty disk").lanes;
+        let lanes = recover_all(&**disk, count, &config)
+            .expect("a readable log")
+            .lanes;
         for (worker, (lane, recovered)) in workers.iter_mut().zip(lanes) {
             worker.begin(self.now);
             worker
                 .start(Some((lane, recovered.groups)), Some(Arc::clone(disk) as _))
-                .expect("an empty store");
+                .expect("a readable store");
         }
     }
 
@@ -256,7 +258,8 @@ impl Net {
     /// Starts a node again that was killed: the same store, another life.
     pub(crate) fn restart(&mut self, node: usize, workers: u16, config: &str, life: u64) {
         assert!(!self.nodes[node].running, "it runs");
-        self.nodes[node] = self.make(node, workers, config, life);
+        let disk = self.nodes[node].disk.take();
+        self.nodes[node] = self.make(node, workers, config, life, disk);
     }
 
     /// From now on nothing gets from one node to the other: bytes are lost, and what is dialled is never opened.

@@ -1,0 +1,53 @@
+//! What a node leaves on its disk over restarts: see `net`.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that is wrong about its own network may panic"
+)]
+
+#[expect(dead_code, reason = "the network can do more than these tests need")]
+mod net;
+
+use net::Net;
+use std::time::Duration;
+
+const CONFIG: &str = "server_name: n0\nport: 4222\njetstream { store_dir: \"/n0\", max_file_store: 1GB }\n";
+
+#[test]
+fn restarts_before_the_first_checkpoint_leave_no_blocks_behind() {
+    let mut net = Net::new();
+    let node = net.add(1, CONFIG);
+    net.run(Duration::from_secs(1));
+    let client = net.client(node, 0);
+    net.tell(client, "SUB in 1\r\n");
+    let body = r#"{"name":"S","subjects":["s"]}"#;
+    net.tell(
+        client,
+        &format!("PUB $JS.API.STREAM.CREATE.S in {}\r\n{body}\r\n", body.len()),
+    );
+    let publish = format!("PUB s 32768\r\n{}\r\n", "x".repeat(32_768));
+    for _ in 0..200 {
+        net.tell(client, &publish);
+    }
+    net.run(Duration::from_secs(2));
+    let blocks = |net: &Net| {
+        let files = net.nodes[node].disk.as_ref().unwrap().files();
+        files
+            .iter()
+            .filter(|(path, _)| path.name().ends_with(".blk"))
+            .count()
+    };
+    let before = blocks(&net);
+    assert!(before > 0);
+    for life in 2..5 {
+        net.kill(node);
+        net.restart(node, 1, CONFIG, life);
+        net.run(Duration::from_secs(2));
+        assert_eq!(blocks(&net), before, "life {life}");
+    }
+    let client = net.client(node, 0);
+    net.tell(client, "SUB in 1\r\nPUB $JS.API.STREAM.INFO.S in 0\r\n\r\n");
+    let heard = net.hear(client);
+    assert!(heard.contains("\"messages\":200"), "{heard}");
+}
