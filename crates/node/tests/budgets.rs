@@ -100,10 +100,7 @@ fn a_publish_costs_the_sync_and_a_way_to_the_stream_and_back() {
     }
     net.run(Duration::from_secs(1));
     let (near, far) = (clients[owner], clients[1 - owner]);
-    let publish = |net: &mut Net, client: Client| {
-        let cost = hops(net, |net| net.tell(client, "PUB s in.x 2\r\nhi\r\n"));
-        cost
-    };
+    let publish = |net: &mut Net, client: Client| hops(net, |net| net.tell(client, "PUB s in.x 2\r\nhi\r\n"));
     net.tell(near, "SUB in.* 2\r\n");
     net.tell(far, "SUB in.* 2\r\n");
     net.tell(far, "UNSUB 2\r\n");

@@ -95,11 +95,14 @@ fn stream_cells() -> impl Strategy<Value = Cell> {
     prop_oneof![forward, outcomes, not_leader, raft]
 }
 
-fn request_cells() -> impl Strategy<Value = Cell> {
-    let id = || (sender(), any::<u64>()).prop_map(|(sender, number)| RequestId { sender, number });
+fn request_id() -> impl Strategy<Value = RequestId> {
+    (sender(), any::<u64>()).prop_map(|(sender, number)| RequestId { sender, number })
+}
+
+fn requests() -> impl Strategy<Value = Cell> {
     let parts = prop::array::uniform5(bytes());
-    let request = (
-        id(),
+    (
+        request_id(),
         any::<u64>(),
         prop::option::of(any::<u64>()),
         any::<u32>(),
@@ -123,7 +126,10 @@ fn request_cells() -> impl Strategy<Value = Cell> {
                 }))
             },
         )
-        .boxed();
+}
+
+fn request_cells() -> impl Strategy<Value = Cell> {
+    let (id, request) = (request_id, requests().boxed());
     let reply = (id(), bytes(), bytes(), any::<bool>(), any::<u64>()).prop_map(
         |(id, header, payload, last, meta)| {
             Cell::Reply(Box::new(Reply {
