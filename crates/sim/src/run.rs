@@ -1,7 +1,8 @@
 //! One run: a cluster comes up, is used and broken for a while, heals, and is judged.
 
 use crate::actors::{
-    Actor, Auditor, Core, EVENTS, Echo, Keys, Line, Nemesis, Operator, Publisher, Puller, Scene, Setup, WORK,
+    Actor, Auditor, BUCKET, Core, EVENTS, Echo, Keys, Line, MEMORY, Nemesis, Operator, Publisher, Puller,
+    Scene, Setup, WORK,
 };
 use crate::checkers::{self, Replicas};
 use crate::history::History;
@@ -132,7 +133,7 @@ impl Run {
             self.world.start(node, workers);
         }
         if workload != Workload::Core {
-            let setup = self.add(Setup::new(rng.fork()));
+            let setup = self.add(Setup::new(rng.fork(), &[EVENTS, WORK, BUCKET]));
             if !self.go(FORMING_MAX, |run| run.actor_is_done(setup)) {
                 self.fail("the streams cannot be made");
                 return;
@@ -225,7 +226,7 @@ impl Run {
             ));
             return;
         }
-        if workload != Workload::Core && !self.lose_one(&expecting) {
+        if workload != Workload::Core && !(self.add_memory() && self.lose_one(&expecting)) {
             return;
         }
         self.actors.iter_mut().for_each(|actor| actor.stop());
@@ -250,6 +251,19 @@ impl Run {
                 .unwrap_or_default();
             self.say(&format!("files of n{node}: {files:?}"));
         }
+    }
+
+    /// A stream in memory: as one node at most is lost from here on, it has to keep everything.
+    fn add_memory(&mut self) -> bool {
+        let mut rng = self.rng.fork();
+        let setup = self.add(Setup::new(rng.fork(), &[MEMORY]));
+        if !self.go(FORMING_MAX, |run| run.actor_is_done(setup)) {
+            self.fail("the stream in memory cannot be made");
+            return false;
+        }
+        self.add(Publisher::new(3, MEMORY, rng, Line::default()));
+        self.go(Duration::from_secs(2), |_| false);
+        self.violations.is_empty() && self.world.violations.is_empty()
     }
 
     /// One node dies and stays away: the others serve everyone without it. Then it comes back, perhaps without its files.
@@ -281,7 +295,7 @@ impl Run {
     /// Reads everything back through every node.
     fn audit(&mut self) {
         let mut auditors = Vec::new();
-        for stream in [EVENTS, WORK] {
+        for stream in [EVENTS, WORK, MEMORY] {
             for node in 0..self.world.node_count() {
                 auditors.push(self.add(Auditor::new(stream, node)));
             }

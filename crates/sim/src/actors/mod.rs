@@ -29,6 +29,8 @@ use std::time::Duration;
 pub(crate) const EVENTS: &str = "EV";
 /// A work queue.
 pub(crate) const WORK: &str = "WORK";
+/// A stream in memory that keeps everything; it is made once everything is healed.
+pub(crate) const MEMORY: &str = "MEM";
 /// A bucket of keys.
 pub(crate) const BUCKET: &str = "KV_b";
 

@@ -1,6 +1,6 @@
 //! Publishes into a stream. Each payload is published once; what is not answered stays unknown.
 
-use super::{Actor, EVENTS, Line, Scene};
+use super::{Actor, EVENTS, Line, MEMORY, Scene};
 use crate::client::{ClientId, Heard, Reply};
 use crate::history::{Outcome, Publish};
 use crate::rng::Rng;
@@ -54,7 +54,11 @@ impl Publisher {
             self.rng.index(100)
         };
         let payload = format!("p{}-{number}-{}", self.name, "x".repeat(size));
-        let stem = if self.stream == EVENTS { "ev" } else { "work" };
+        let stem = match self.stream {
+            EVENTS => "ev",
+            MEMORY => "mem",
+            _ => "work",
+        };
         let subject = format!("{stem}.{}.{}", self.name, self.rng.below(5));
         let Some((client, token)) = self.line.request(scene, &subject, &[], payload.as_bytes()) else {
             return;

@@ -1,6 +1,6 @@
 //! Makes the streams, asking again until each is there.
 
-use super::{Actor, BUCKET, EVENTS, Line, Scene, WORK};
+use super::{Actor, BUCKET, Line, MEMORY, Scene, WORK};
 use crate::client::{ClientId, Heard};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    pub(crate) fn new(rng: Rng) -> Self {
-        let missing = vec![EVENTS, WORK, BUCKET];
+    pub(crate) fn new(rng: Rng, streams: &[&'static str]) -> Self {
+        let missing = streams.to_vec();
         Self {
             rng,
             line: Line::default(),
@@ -52,9 +52,13 @@ pub(super) fn configuration(name: &str, replicas: u8) -> String {
         BUCKET => {
             r#""subjects":["$KV.b.>"],"max_msgs_per_subject":1,"discard":"new","allow_rollup_hdrs":true,"deny_delete":true"#
         }
+        MEMORY => r#""subjects":["mem.>"]"#,
         _ => r#""subjects":["ev.>"]"#,
     };
-    format!(r#"{{"name":"{name}",{own},"storage":"file","num_replicas":{replicas},"allow_direct":true}}"#)
+    let storage = if name == MEMORY { "memory" } else { "file" };
+    format!(
+        r#"{{"name":"{name}",{own},"storage":"{storage}","num_replicas":{replicas},"allow_direct":true}}"#
+    )
 }
 
 impl Actor for Setup {

@@ -3,16 +3,20 @@
 //! Algorithm", section 5.4). All nodes show the same content (P1).
 
 use super::few;
-use crate::actors::EVENTS;
+use crate::actors::{EVENTS, MEMORY};
 use crate::history::{History, Outcome};
 
 pub(super) fn check(history: &History) -> Vec<String> {
     let mut found = Vec::new();
-    for audit in history.audits.iter().filter(|audit| audit.stream == EVENTS) {
+    for audit in history
+        .audits
+        .iter()
+        .filter(|audit| audit.stream == EVENTS || audit.stream == MEMORY)
+    {
         for (payload, publish) in history
             .publishes
             .iter()
-            .filter(|(_, publish)| publish.stream == EVENTS)
+            .filter(|(_, publish)| publish.stream == audit.stream)
         {
             let Outcome::Acked(seq) = publish.outcome else {
                 continue;
