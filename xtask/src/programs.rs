@@ -11,7 +11,8 @@ pub(crate) fn sim(args: &[String]) -> Result<()> {
     let mut all = vec![
         "run",
         "--quiet",
-        "--release",
+        "--profile",
+        "quick",
         "-p",
         "tidelock-sim",
         "--bin",
