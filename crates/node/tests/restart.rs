@@ -51,3 +51,35 @@ fn restarts_before_the_first_checkpoint_leave_no_blocks_behind() {
     let heard = net.hear(client);
     assert!(heard.contains("\"messages\":200"), "{heard}");
 }
+
+#[test]
+fn a_block_that_the_disk_refuses_is_tried_again_once_a_second() {
+    let mut net = Net::new();
+    let node = net.add(1, CONFIG);
+    net.run(Duration::from_secs(1));
+    let client = net.client(node, 0);
+    net.tell(client, "SUB in 1\r\n");
+    let body = r#"{"name":"S","subjects":["s"]}"#;
+    net.tell(
+        client,
+        &format!("PUB $JS.API.STREAM.CREATE.S in {}\r\n{body}\r\n", body.len()),
+    );
+    let disk = net.nodes[node].disk.clone().unwrap();
+    disk.refuse(".blk", 3);
+    let publish = format!("PUB s 32768\r\n{}\r\n", "x".repeat(32_768));
+    for _ in 0..200 {
+        net.tell(client, &publish);
+    }
+    let blocks = || {
+        disk.files()
+            .iter()
+            .filter(|(path, _)| path.name().ends_with(".blk"))
+            .count()
+    };
+    net.run(Duration::from_millis(500));
+    assert_eq!(blocks(), 0, "one try has failed");
+    net.run(Duration::from_millis(1_800));
+    assert_eq!(blocks(), 0, "three tries have failed");
+    net.run(Duration::from_millis(1_500));
+    assert!(blocks() > 0, "the disk is well again");
+}

@@ -45,6 +45,8 @@ struct State {
     capacity: Option<u64>,
     /// Faults to come, with the number of matching operations that are let through first.
     faults: Vec<(Fault, u64)>,
+    /// Files whose names end so are not created, so many times.
+    refused: Option<(String, u32)>,
     /// Operations up to and including the one during which the power fails; 0 once it is off.
     power: Option<u64>,
     rng: SplitMix,
@@ -256,9 +258,16 @@ impl MemDisk {
         self.lock().faults.push((fault, skip));
     }
 
+    /// Fails the next `times` creations of files whose names end in `ending`.
+    pub fn refuse(&self, ending: &str, times: u32) {
+        self.lock().refused = Some((ending.to_owned(), times));
+    }
+
     /// Forgets the failures that were planned.
     pub fn fail_no_more(&self) {
-        self.lock().faults.clear();
+        let mut state = self.lock();
+        state.faults.clear();
+        state.refused = None;
     }
 
     /// Lets `ops` operations pass, does a part of the next one if it is a write, and fails it and all later ones
@@ -336,7 +345,10 @@ impl State {
                 self.check_fault(Fault::Read)?;
                 Ok(IoOutput::Data(self.file(file)?.read(*offset, *len)))
             }
-            IoOp::Create { file, len } => self.create(file, *len),
+            IoOp::Create { file, len } => {
+                self.check_refused(file)?;
+                self.create(file, *len)
+            }
             IoOp::Sync { file } => self.sync(file),
             IoOp::Replace { file, data } => self.replace(file, data),
             IoOp::Rename { from, to } => {
@@ -473,6 +485,16 @@ impl State {
                 self.faults.remove(at);
                 Err(failure("injected fault"))
             }
+        }
+    }
+
+    fn check_refused(&mut self, file: &FilePath) -> Result<(), IoError> {
+        match &mut self.refused {
+            Some((ending, left)) if *left > 0 && file.name().ends_with(ending.as_str()) => {
+                *left -= 1;
+                Err(failure("injected fault"))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

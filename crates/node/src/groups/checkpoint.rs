@@ -9,7 +9,7 @@ use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
+use tidelock_base::{GroupId, LogIndex, Mono, ReplicaId, Term};
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 use tidelock_replica::{LogPosition, Members};
 use tidelock_store::CheckpointKind;
@@ -17,6 +17,8 @@ use tidelock_wal::WalRecord;
 
 /// A log that is too long is looked at this often: going over all its groups costs.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// A block that the disk has refused is tried again after this long.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const MAGIC: &[u8; 8] = b"TLCHECK1";
 
 /// What a group's checkpoints are at.
@@ -286,6 +288,7 @@ impl Core {
     /// An operation of a stream's store has ended.
     pub(super) fn store_done(&mut self, group: GroupId, done: &IoDone) {
         use tidelock_store::StoreEvent;
+        let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
         let Machine::Stream(stream) = &mut slot.machine else {
             return;
@@ -312,7 +315,7 @@ impl Core {
                     "A block of stream {:?} could not be written and will be tried again: {error}",
                     slot.name
                 );
-                stream.resume_writes();
+                slot.write_again_at = Some(now + WRITE_AGAIN);
             }
         }
         self.store_io(group);
@@ -320,6 +323,16 @@ impl Core {
 }
 
 impl Slot {
+    /// Goes on writing blocks if the disk has refused one and has had its pause.
+    pub(super) fn write_again(&mut self, now: Mono) {
+        if self.write_again_at.is_some_and(|at| at <= now) {
+            self.write_again_at = None;
+            if let Machine::Stream(stream) = &mut self.machine {
+                stream.resume_writes();
+            }
+        }
+    }
+
     fn checkpoint_is_possible(&self) -> bool {
         let flushed = match &self.machine {
             Machine::Stream(stream) => stream.is_at_boundary() && stream.store().is_flushed(),

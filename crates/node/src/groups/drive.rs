@@ -27,6 +27,7 @@ impl Core {
             if let Some(slot) = self.slot_mut(group) {
                 slot.armed = None;
                 slot.raft.tick(now);
+                slot.write_again(now);
             }
             self.expire(group);
             self.consumers_tick(group);
@@ -324,6 +325,7 @@ impl Core {
         let next = [
             slot.raft.next_deadline(),
             slot.due(now.mono, now.wall),
+            slot.write_again_at,
             consumers,
             sources,
         ];

@@ -137,6 +137,8 @@ pub(crate) struct Slot {
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
     armed: Option<Mono>,
+    /// The disk has refused a block; when it is tried again.
+    write_again_at: Option<Mono>,
     checkpoint: checkpoint::State,
     transfers: snapshot::Transfers,
     /// Where the log ended when the members last changed. What is committed beyond was sent along with the news that

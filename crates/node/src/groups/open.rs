@@ -240,6 +240,7 @@ impl Core {
             asked: BTreeMap::new(),
             waiting_reads: Vec::new(),
             early: super::early::Early::default(),
+            write_again_at: None,
             fetches: Vec::new(),
             unsynced: VecDeque::new(),
             armed: None,
