@@ -79,7 +79,8 @@ impl Echo {
     fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
         let Some(pending) = &mut self.pending else { return };
         if reply.token == pending.publish {
-            pending.stored = Some(reply.json().get("error").is_none());
+            let body = reply.json();
+            pending.stored = Some(body.get("seq").is_some() && body.get("error").is_none());
         } else if reply.token == pending.read && matches!(reply.status(), 0 | 404) {
             let text = String::from_utf8_lossy(&reply.payload);
             pending.found = Some(text.parse().unwrap_or(0));
