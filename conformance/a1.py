@@ -52,7 +52,7 @@ class Flow:
                 nonlocal killed
                 async with gate:
                     if number == self.count // 2 and self.count > 1:
-                        killed = asyncio.create_task(self.kill_leader(spare=node))
+                        killed = asyncio.create_task(self.strike(spare=node))
 
                     async def probe() -> bool:
                         try:
@@ -64,8 +64,8 @@ class Flow:
                     await until(f"message {number} is acknowledged", 40, probe)
 
             await asyncio.gather(*(one(n) for n in range(self.count)))
-        if killed is not None:
-            await (await killed).start()
+        if killed is not None and not (struck := await killed).running:
+            await struck.start()
         await self.cluster.ready()
 
     async def kill_leader(self, spare: Node) -> Node:
@@ -76,6 +76,13 @@ class Flow:
                 replicas = (await client.stream(self.src))["cluster"].get("replicas") or []
             node = self.cluster.node(self.run.random.choice(replicas)["name"])
         await node.kill()
+        return node
+
+    async def strike(self, spare: Node) -> Node:
+        """`kill_leader` while messages flow. Two replicas have no majority without one of them, so it comes back at once."""
+        node = await self.kill_leader(spare)
+        if self.replicas == 2:
+            await node.start()
         return node
 
     async def through(self, when: str) -> None:
