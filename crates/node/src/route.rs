@@ -183,7 +183,8 @@ pub(crate) struct RouteId(u32);
 /// The routes that a worker knows.
 pub(crate) struct Routes {
     me: WorkerId,
-    slab: Vec<Route>,
+    /// A route that is taken out is missing. Boxed, since each message takes its route out and gives it back.
+    slab: Vec<Option<Box<Route>>>,
     by_subject: HashMap<Key, RouteId, BuildHasherDefault<Fnv>>,
     /// Raised when the slab was emptied: ids handed out before are void.
     epoch: u64,
@@ -293,9 +294,9 @@ impl Routes {
             self.epoch += 1;
         }
         let id = RouteId(u32::try_from(self.slab.len()).unwrap_or(u32::MAX));
-        let mut route = Route::default();
+        let mut route = Box::<Route>::default();
         route.fill(root, subject, self.me);
-        self.slab.push(route);
+        self.slab.push(Some(route));
         self.by_subject.insert(Key(account, subject.into()), id);
         id
     }
@@ -303,28 +304,29 @@ impl Routes {
     /// Matches a route again if interest changed since it was filled.
     pub(crate) fn refresh(&mut self, id: RouteId, root: &Root, subject: &[u8]) {
         let me = self.me;
-        if let Some(route) = self.slab.get_mut(id.0 as usize)
-            && route.generation != root.generation(subject) + 1
-        {
+        let Some(place) = self.slab.get_mut(id.0 as usize) else {
+            return;
+        };
+        // One that is taken out serves a message that has led to this one.
+        let route = place.get_or_insert_default();
+        if route.generation != root.generation(subject) + 1 {
             route.fill(root, subject, me);
         }
     }
 
     /// Takes a route out, so that it can be read while other state changes; [`Routes::put`] gives it back.
     #[must_use]
-    pub(crate) fn take(&mut self, id: RouteId) -> Route {
+    pub(crate) fn take(&mut self, id: RouteId) -> Box<Route> {
         self.slab
             .get_mut(id.0 as usize)
-            .map(std::mem::take)
+            .and_then(Option::take)
             .unwrap_or_default()
     }
 
     /// Gives back what [`Routes::take`] handed out. Routes that were emptied meanwhile are dropped.
-    pub(crate) fn put(&mut self, id: RouteId, route: Route) {
-        if let Some(place) = self.slab.get_mut(id.0 as usize)
-            && place.generation == 0
-        {
-            *place = route;
+    pub(crate) fn put(&mut self, id: RouteId, route: Box<Route>) {
+        if let Some(place @ None) = self.slab.get_mut(id.0 as usize) {
+            *place = Some(route);
         }
     }
 

@@ -73,7 +73,11 @@ pub(crate) struct Core {
     free: Vec<u32>,
     pub(crate) routes: Routes,
     /// Routes taken out while they are read; their memory is used again.
-    spare_routes: Vec<Route>,
+    #[expect(
+        clippy::vec_box,
+        reason = "each message takes one out and gives it back; what moves is a pointer"
+    )]
+    spare_routes: Vec<Box<Route>>,
     /// The interest that this turn reads, by account, with a number that changes when it does.
     roots: Vec<(Arc<Root>, u64)>,
     /// Changes of interest that no one sees yet, by account.

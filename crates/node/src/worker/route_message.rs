@@ -422,7 +422,7 @@ impl Core {
 
 /// A route for several messages that the node itself makes, taken out of the cache while it is in use.
 pub(crate) struct MadeRoute {
-    route: Route,
+    route: Box<Route>,
     /// Its place in the cache, if it has one.
     id: Option<RouteId>,
 }
