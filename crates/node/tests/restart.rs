@@ -9,13 +9,13 @@
 #[expect(dead_code, reason = "the network can do more than these tests need")]
 mod net;
 
-use net::Net;
+use net::{Client, Net};
 use std::time::Duration;
 
 const CONFIG: &str = "server_name: n0\nport: 4222\njetstream { store_dir: \"/n0\", max_file_store: 1GB }\n";
 
-#[test]
-fn restarts_before_the_first_checkpoint_leave_no_blocks_behind() {
+/// A node with a stream `S` on `s`, and a client of it.
+fn node() -> (Net, usize, Client) {
     let mut net = Net::new();
     let node = net.add(1, CONFIG);
     net.run(Duration::from_secs(1));
@@ -26,6 +26,12 @@ fn restarts_before_the_first_checkpoint_leave_no_blocks_behind() {
         client,
         &format!("PUB $JS.API.STREAM.CREATE.S in {}\r\n{body}\r\n", body.len()),
     );
+    (net, node, client)
+}
+
+#[test]
+fn restarts_before_the_first_checkpoint_leave_no_blocks_behind() {
+    let (mut net, node, client) = node();
     let publish = format!("PUB s 32768\r\n{}\r\n", "x".repeat(32_768));
     for _ in 0..200 {
         net.tell(client, &publish);
@@ -54,16 +60,7 @@ fn restarts_before_the_first_checkpoint_leave_no_blocks_behind() {
 
 #[test]
 fn a_block_that_the_disk_refuses_is_tried_again_once_a_second() {
-    let mut net = Net::new();
-    let node = net.add(1, CONFIG);
-    net.run(Duration::from_secs(1));
-    let client = net.client(node, 0);
-    net.tell(client, "SUB in 1\r\n");
-    let body = r#"{"name":"S","subjects":["s"]}"#;
-    net.tell(
-        client,
-        &format!("PUB $JS.API.STREAM.CREATE.S in {}\r\n{body}\r\n", body.len()),
-    );
+    let (mut net, node, client) = node();
     let disk = net.nodes[node].disk.clone().unwrap();
     disk.refuse(".blk", 3);
     let publish = format!("PUB s 32768\r\n{}\r\n", "x".repeat(32_768));
