@@ -1,7 +1,8 @@
 //! Commands that concern servers and replicas.
 
 use super::{
-    Meta, MetaEffects, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, ServerSpec, placement,
+    Meta, MetaEffects, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, ServerSpec, StreamEntry,
+    placement,
 };
 use tidelock_base::{ApiErrorCode, BootId, GroupId, NodeId, ReplicaId};
 
@@ -116,8 +117,7 @@ impl Meta {
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
         let stream = self.by_group(group)?;
-        let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
-        let replica = replica.ok_or(ApiErrorCode::ClusterPeerNotMember)?;
+        let replica = member(stream, id)?;
         replica.role = ReplicaRole::Voter;
         fx.stream_changed(stream);
         Ok(MetaOutcome::Done)
@@ -156,8 +156,7 @@ impl Meta {
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
         let stream = self.by_group(group)?;
-        let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
-        let replica = replica.ok_or(ApiErrorCode::ClusterPeerNotMember)?;
+        let replica = member(stream, id)?;
         // One that was never recorded has promised nothing: it can still be made.
         if replica.present.is_some() && !replica.lost {
             replica.lost = true;
@@ -186,4 +185,10 @@ impl Meta {
         fx.stream_changed(stream);
         Ok(MetaOutcome::Done)
     }
+}
+
+/// A replica of a stream.
+fn member(stream: &mut StreamEntry, id: ReplicaId) -> Result<&mut Replica, ApiErrorCode> {
+    let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
+    replica.ok_or(ApiErrorCode::ClusterPeerNotMember)
 }
