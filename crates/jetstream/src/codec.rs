@@ -109,19 +109,23 @@ pub(crate) trait Put {
     }
 
     /// Appends what `write` appends, after its length.
-    fn put_section(&mut self, write: impl FnOnce(&mut Vec<u8>))
-    where
-        Self: Sized,
-    {
-        let mut section = Vec::new();
-        write(&mut section);
-        self.put_sized(&section);
-    }
+    fn put_section(&mut self, write: impl FnOnce(&mut Vec<u8>));
 }
 
 impl Put for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
+    }
+
+    fn put_section(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let at = self.len();
+        self.put_len(0);
+        let start = self.len();
+        write(self);
+        let len = u32::try_from(self.len() - start).expect("pieces are far below 4 GiB");
+        if let Some(place) = self.get_mut(at..start) {
+            place.copy_from_slice(&len.to_le_bytes());
+        }
     }
 }
 

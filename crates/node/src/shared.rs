@@ -113,6 +113,8 @@ pub struct Budgets {
     pub block: u64,
     /// Records of a stream stay in memory, unwritten, up to this.
     pub tail: u64,
+    /// A stream whose disk is so far behind with writing blocks takes no more entries until it has caught up.
+    pub backlog: u64,
 }
 
 impl Default for Budgets {
@@ -123,6 +125,7 @@ impl Default for Budgets {
             entries: 1 << 20,
             block: 4 << 20,
             tail: 1 << 20,
+            backlog: 64 << 20,
         }
     }
 }

@@ -110,15 +110,16 @@ pub enum IoOp {
         len: u64,
     },
     /// Makes a new file of `len` zeros that are really written, not a hole. Atomic and durable: after a crash the
-    /// file is there whole, or not at all. Directories above it are made as needed. Refused with
-    /// [`IoError::AlreadyExists`].
+    /// file is there whole, or not at all. An empty one (`len` 0) may be gone after a crash until its first sync,
+    /// which makes its name durable as well: what is written piece by piece is worth nothing before. Directories above
+    /// it are made as needed. Refused with [`IoError::AlreadyExists`].
     Create {
         /// The file, which must not exist.
         file: FilePath,
         /// Length in bytes, may be 0.
         len: u64,
     },
-    /// Makes earlier writes and truncations of the file durable. After an error this file must not be synced
+    /// Makes earlier writes and truncations of the file durable, and the name of a new one. After an error this file must not be synced
     /// again: the system may have dropped the data and would report success (DESIGN section 9, "Disk trouble").
     Sync {
         /// The file, which must exist.

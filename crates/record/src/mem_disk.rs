@@ -2,8 +2,8 @@
 //!
 //! Each file keeps its durable content apart from what was written and not yet synced, in sectors of 512 bytes. A
 //! [crash](MemDisk::crash) decides for each unsynced sector, from a seed, whether it keeps the new bytes, the old
-//! ones, or some of both; for each unsynced length, which one holds; for each removal that no later directory change
-//! made durable, whether it took place. After a failed sync the sectors in question are never made durable by a later
+//! ones, or some of both; for each unsynced length, which one holds; for each empty file that was made and never synced,
+//! whether it is there; for each removal that no later directory change made durable, whether it took place. After a failed sync the sectors in question are never made durable by a later
 //! sync, as on Linux, where the kernel marks them clean. [Faults](Fault) fail operations on demand.
 
 use crate::{Disk, FilePath, IoError, IoOp, IoOutput};
@@ -55,6 +55,8 @@ struct State {
 
 #[derive(Clone, Debug, Default)]
 struct File {
+    /// Made empty and never synced: a crash may take it away.
+    unnamed: bool,
     len: u64,
     synced_len: u64,
     /// Durable sectors that are not all zeros.
@@ -86,6 +88,7 @@ impl SplitMix {
 impl File {
     const fn zeros(len: u64) -> Self {
         Self {
+            unnamed: len == 0,
             len,
             synced_len: len,
             durable: BTreeMap::new(),
@@ -143,6 +146,7 @@ impl File {
     }
 
     fn sync(&mut self) {
+        self.unnamed = false;
         self.synced_len = self.len;
         for (number, sector) in std::mem::take(&mut self.dirty) {
             self.doubtful.remove(&number);
@@ -247,7 +251,10 @@ impl MemDisk {
                 state.files.entry(path).or_insert(file);
             }
         }
+        let rng = &mut state.rng;
+        state.files.retain(|_, file| !file.unnamed || rng.below(2) == 0);
         for file in state.files.values_mut() {
+            file.unnamed = false;
             file.crash(&mut state.rng);
         }
     }
@@ -413,6 +420,10 @@ impl State {
         let fault = self.check_fault(Fault::Sync);
         let file = self.file(path)?;
         match fault {
+            Ok(()) if file.unnamed => {
+                file.sync();
+                self.dir_synced(path);
+            }
             Ok(()) => file.sync(),
             Err(_) => file.fail_sync(),
         }
@@ -426,7 +437,9 @@ impl State {
         self.check_space(len)?;
         self.check_fault(Fault::Create)?;
         self.files.insert(path.clone(), File::zeros(len));
-        self.dir_synced(path);
+        if len > 0 {
+            self.dir_synced(path);
+        }
         Ok(IoOutput::Done)
     }
 
@@ -457,10 +470,13 @@ impl State {
         names.into_iter().collect()
     }
 
-    /// The directory of `path` was synced: removals in it are durable.
+    /// The directory of `path` was synced: removals in it are durable, and so are names.
     fn dir_synced(&mut self, path: &FilePath) {
         let dir = path.parent();
         self.removed.retain(|removed, _| removed.parent() != dir);
+        for (_, file) in self.files.iter_mut().filter(|(path, _)| path.parent() == dir) {
+            file.unnamed = false;
+        }
     }
 
     fn check_space(&self, more: u64) -> Result<(), IoError> {

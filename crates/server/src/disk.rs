@@ -7,16 +7,20 @@
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use tidelock_record::{Disk, FilePath, IoError, IoOp, IoOutput};
+use tidelock_record::{AlignedBuf, Disk, FilePath, IoError, IoOp, IoOutput};
 
 /// Alignment that direct I/O asks of buffers, lengths and offsets.
 const DIRECT_ALIGN: usize = 4096;
+/// Zeros that are written at once into a new file.
+const ZEROS_BYTES: usize = 1 << 20;
+/// Owner and group only: messages may be anybody's secrets.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 /// Most handles kept open.
 const HANDLES_MAX: usize = 512;
 
@@ -24,6 +28,8 @@ const HANDLES_MAX: usize = 512;
 pub(crate) struct FileDisk {
     root: PathBuf,
     handles: Mutex<HashMap<(FilePath, Access), Arc<File>>>,
+    /// Empty files that were made and not synced yet: their names are not durable.
+    unnamed: Mutex<HashSet<FilePath>>,
 }
 
 /// How a handle writes.
@@ -43,6 +49,7 @@ impl FileDisk {
         Ok(Self {
             root: root.to_owned(),
             handles: Mutex::new(HashMap::new()),
+            unnamed: Mutex::new(HashSet::new()),
         })
     }
 
@@ -78,6 +85,13 @@ impl FileDisk {
         handles.remove(&(file.clone(), Access::Direct));
     }
 
+    /// The file has gone, or has got another name, which is durable.
+    fn forget_name(&self, file: &FilePath) {
+        self.forget(file);
+        let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        unnamed.remove(file);
+    }
+
     fn write(&self, file: &FilePath, offset: u64, parts: &[Bytes], sync: bool) -> Result<(), Errno> {
         let direct = offset.is_multiple_of(DIRECT_ALIGN as u64) && parts.iter().all(aligned);
         let handle = if direct {
@@ -99,7 +113,13 @@ impl FileDisk {
     }
 
     fn sync_handle(&self, file: &FilePath, handle: &File) -> Result<(), Errno> {
-        rustix::fs::fdatasync(handle).inspect_err(|_| self.forget(file))
+        rustix::fs::fdatasync(handle).inspect_err(|_| self.forget(file))?;
+        let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        if unnamed.is_empty() || !unnamed.remove(file) {
+            return Ok(());
+        }
+        drop(unnamed);
+        self.sync_folder(file)
     }
 
     fn create(&self, file: &FilePath, len: u64) -> Result<(), Errno> {
@@ -107,15 +127,21 @@ impl FileDisk {
         if path.exists() {
             return Err(Errno::EXIST);
         }
-        let (temporary, handle) = self.temporary(&path)?;
-        let zeros = Bytes::from(vec![0; 1 << 20]);
-        let mut at = 0;
-        while at < len {
-            let piece = zeros.slice(..usize::try_from((len - at).min(1 << 20)).unwrap_or(1 << 20));
-            write_all(&handle, at, std::slice::from_ref(&piece))?;
-            at += piece.len() as u64;
+        if len == 0 {
+            return self.create_empty(file, &path);
         }
+        let (temporary, handle) = self.temporary(&path)?;
+        fill_with_zeros(&temporary, &handle, len)?;
         self.publish(file, &temporary, &handle)
+    }
+
+    fn create_empty(&self, file: &FilePath, path: &Path) -> Result<(), Errno> {
+        std::fs::create_dir_all(path.parent().unwrap_or(&self.root)).map_err(|e| errno(&e))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, FILE_MODE)?;
+        let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        unnamed.insert(file.clone());
+        Ok(())
     }
 
     fn replace(&self, file: &FilePath, data: &Bytes) -> Result<(), Errno> {
@@ -131,7 +157,7 @@ impl FileDisk {
         let temporary = PathBuf::from(temporary);
         std::fs::create_dir_all(path.parent().unwrap_or(&self.root)).map_err(|e| errno(&e))?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let fd: OwnedFd = rustix::fs::open(&temporary, flags, Mode::from_raw_mode(0o640))?;
+        let fd: OwnedFd = rustix::fs::open(&temporary, flags, FILE_MODE)?;
         Ok((temporary, File::from(fd)))
     }
 
@@ -219,8 +245,8 @@ impl Disk for FileDisk {
                 .map(done),
             IoOp::Replace { file, data } => self.replace(file, data).map(done),
             IoOp::Rename { from, to } => {
-                self.forget(from);
-                self.forget(to);
+                self.forget_name(from);
+                self.forget_name(to);
                 self.rename(from, to).map(done)
             }
             IoOp::Truncate { file, len } => self
@@ -228,7 +254,7 @@ impl Disk for FileDisk {
                 .and_then(|h| rustix::fs::ftruncate(&h, *len))
                 .map(done),
             IoOp::Remove { file } => {
-                self.forget(file);
+                self.forget_name(file);
                 match rustix::fs::unlink(self.path(file)) {
                     Ok(()) | Err(Errno::NOENT) => Ok(IoOutput::Done),
                     Err(e) => Err(e),
@@ -242,6 +268,24 @@ impl Disk for FileDisk {
         }
         .map_err(io_error)
     }
+}
+
+/// Writes zeros past the page cache, where they would only be in the way of what is written there next.
+fn fill_with_zeros(path: &Path, handle: &File, len: u64) -> Result<(), Errno> {
+    let mut zeros = AlignedBuf::with_capacity(ZEROS_BYTES);
+    zeros.pad_to(ZEROS_BYTES);
+    let zeros = zeros.freeze();
+    let whole = len.is_multiple_of(DIRECT_ALIGN as u64);
+    let direct = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty());
+    let direct = direct.ok().filter(|_| whole).map(File::from);
+    let handle = direct.as_ref().unwrap_or(handle);
+    let mut at = 0;
+    while at < len {
+        let piece = zeros.slice(..usize::try_from(len - at).unwrap_or(ZEROS_BYTES).min(ZEROS_BYTES));
+        write_all(handle, at, std::slice::from_ref(&piece))?;
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 fn aligned(part: &Bytes) -> bool {

@@ -3,6 +3,7 @@
 //!
 //! Operations of one owner run in the order in which the worker gave them out: log batches on the log thread, all
 //! others on the other one. A lone small log batch runs in the worker itself (DESIGN section 3, "A sync starts").
+//! A segment that the log has made for later is filled with zeros on the other thread, so that no batch waits behind it.
 
 use crate::shell::{Input, Mailbox};
 use std::io;
@@ -12,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use tidelock_auth::PasswordCheck;
 use tidelock_node::{ConnKey, IoJob, IoOwner, Worker};
-use tidelock_record::{Disk, IoDone};
+use tidelock_record::{Disk, IoDone, IoOp, IoRequest};
 
 /// A finished operation on its way back.
 pub(crate) struct HelperInput {
@@ -67,8 +68,17 @@ impl DiskHelpers {
                 }
                 continue;
             }
-            let thread = if job.owner == IoOwner::Log {
+            if job.owner == IoOwner::Log {
                 self.log_jobs_out += job.requests.len();
+            }
+            let makes_a_file = matches!(
+                job.requests.as_slice(),
+                [IoRequest {
+                    op: IoOp::Create { .. },
+                    ..
+                }]
+            );
+            let thread = if job.owner == IoOwner::Log && !makes_a_file {
                 &self.log
             } else {
                 &self.files

@@ -130,6 +130,7 @@ impl Sizes {
                 entries: usize::try_from(size(4 << 10, 8)).unwrap_or(4 << 10),
                 block: size(16 << 10, 6),
                 tail: size(4 << 10, 7),
+                backlog: size(256 << 10, 5),
             },
             segment,
         }

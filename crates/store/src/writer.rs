@@ -19,7 +19,7 @@ use tidelock_base::StreamSeq;
 use tidelock_record::{FilePath, IoError, IoOp, IoToken};
 
 /// Least bytes of a piece but the last.
-const PIECE_BYTES: usize = 256 * 1024;
+const PIECE_BYTES: usize = 512 * 1024;
 /// Bytes that one call may copy into pieces, so that a full tail does not hold up the turn.
 const FILL_BYTES: u64 = 1024 * 1024;
 /// A tail up to this goes into the checkpoint rather than into a file of its own.
@@ -110,6 +110,15 @@ impl Store {
     #[must_use]
     pub const fn tail_bytes(&self) -> u64 {
         self.tail.bytes()
+    }
+
+    /// Bytes of records that wait to be written; none in a memory store.
+    #[must_use]
+    pub const fn backlog_bytes(&self) -> u64 {
+        match self.config.kind {
+            StoreKind::File => self.tail.bytes(),
+            StoreKind::Memory => 0,
+        }
     }
 
     /// Goes on writing after [`StoreEvent::WriteFailed`], to a new file.

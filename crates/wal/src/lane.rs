@@ -56,7 +56,7 @@ pub enum LaneEvent {
 /// Buffers kept for reuse.
 const POOL_MAX: usize = 3;
 /// Larger buffers are not kept.
-const POOL_BUF_BYTES_MAX: usize = 1024 * 1024;
+const POOL_BUF_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// First size of a batch's buffer.
 const BUF_BYTES: usize = 64 * 1024;
 

@@ -14,8 +14,10 @@ use crate::header::Position;
 use std::collections::VecDeque;
 use tidelock_record::{FilePath, IoError, IoOp, IoToken};
 
-/// Spare files kept; what is freed beyond is removed.
-const SPARES_MAX: usize = 2;
+/// Spare files kept; what is freed beyond is removed. A checkpoint frees several segments at once, as many as the budget
+/// of a log has (DESIGN section 9: 64 MiB): they all come to use again before the next one, and to fill files with zeros
+/// anew would cost a busy disk a third of its writes.
+const SPARES_MAX: usize = 6;
 /// Batches that are written before a spare that could not be made is asked for again.
 const SPARE_PAUSE: u32 = 256;
 
@@ -196,15 +198,15 @@ impl Segments {
 
     /// Whether a spare should be made ahead of use. Called once a batch.
     pub(crate) fn wants_spare(&mut self) -> bool {
-        let half_full = self
+        let in_use = self
             .list
             .back()
-            .is_none_or(|current| current.used > current.len / 2);
+            .is_none_or(|current| current.used > current.len / 4);
         if self.spare_pause > 0 {
             self.spare_pause -= 1;
             return false;
         }
-        half_full && self.spares.is_empty() && self.freed.is_empty() && self.creating.is_none()
+        in_use && self.spares.is_empty() && self.freed.is_empty() && self.creating.is_none()
     }
 
     /// Whether a file is being made.

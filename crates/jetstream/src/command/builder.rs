@@ -17,6 +17,8 @@ use tidelock_record::RecordError;
 #[derive(Debug, Default)]
 pub struct EntryBuilder {
     buf: Vec<u8>,
+    /// Bytes that the next entry gets at once.
+    room: usize,
     commands: u32,
     /// The run at the end of `buf`, if the last command is one.
     run: Option<OpenRun>,
@@ -65,13 +67,14 @@ impl EntryBuilder {
 
     /// Ends the entry with the leader's stamp and takes it; `None` if there is no command.
     ///
-    /// The next entry starts with an empty buffer of the same size, so that a steady load does not grow it anew.
+    /// The next entry starts with a buffer for as much as the largest of the last few, so that a steady load does not
+    /// grow it anew.
     pub fn finish(&mut self, stamp: Wall) -> Option<Bytes> {
         if self.is_empty() {
             return None;
         }
-        let room = self.buf.len();
-        let mut entry = std::mem::replace(&mut self.buf, Vec::with_capacity(room));
+        self.room = self.buf.len().max(self.room - self.room / 8);
+        let mut entry = std::mem::replace(&mut self.buf, Vec::with_capacity(self.room));
         self.commands = 0;
         self.run = None;
         let at = ENTRY_HEAD_BYTES - 8;

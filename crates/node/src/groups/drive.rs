@@ -88,17 +88,21 @@ impl Core {
         !self.groups.touched.is_empty()
     }
 
-    /// Proposes this turn's entry, unless enough are in flight.
+    /// Proposes what is open, unless enough is in flight: then it grows, up to the size of an entry.
     fn propose(&mut self, group: GroupId) {
         let (mono, wall) = (self.now.mono, self.now.wall);
+        let backlog = self.shared.budgets.backlog;
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
-        if !slot.leads {
+        if !slot.leads || slot.backlog() > backlog {
             return;
         }
-        slot.seal_if(wall, |open| !open.is_empty());
+        slot.seal_if_full(wall);
         while slot.in_flight() < ENTRIES_IN_FLIGHT_MAX {
+            if slot.sealed.is_empty() {
+                slot.seal(wall);
+            }
             let Some(sealed) = slot.sealed.front() else { return };
             let Ok(index) = slot.raft.propose(mono, sealed.data.clone()) else {
                 return;
@@ -126,12 +130,10 @@ impl Core {
         }
         let waiters = std::mem::take(&mut slot.waiting_reads);
         if slot.leads
-            && let Some(sealed) = slot.sealed.back_mut()
+            && let Some(later) = slot.to_be_proposed()
         {
             // Proposed after the read arrived: once it is applied, this replica has led since then.
-            sealed
-                .waiters
-                .extend(waiters.into_iter().map(|waiter| (READ_ORDINAL, waiter)));
+            later.extend(waiters.into_iter().map(|waiter| (READ_ORDINAL, waiter)));
             return;
         }
         self.groups.next_token = token.0;
@@ -211,6 +213,7 @@ impl Core {
     /// A frame of a peer has arrived.
     pub(crate) fn receive_raft(&mut self, frame: RaftFrame) {
         let now = self.now.mono;
+        let backlog = self.shared.budgets.backlog;
         let Some(slot) = self.slot_mut(frame.group) else {
             return;
         };
@@ -218,6 +221,10 @@ impl Core {
             return;
         }
         slot.heard_of(frame.from, now);
+        if frame.lane == LaneKind::Log && slot.backlog() > backlog {
+            // Its leader sends the entries again once a heartbeat has told it how far this replica has come.
+            return;
+        }
         let whole = match frame.parts.as_slice() {
             [one] => one.clone(),
             many => many.concat().into(),
@@ -363,6 +370,22 @@ impl Slot {
         waiters
     }
 
+    /// Who waits for the last entry that is not proposed yet, if there is one.
+    fn to_be_proposed(&mut self) -> Option<&mut Vec<(u32, super::Waiter)>> {
+        if !self.open.is_empty() {
+            return Some(&mut self.open.waiters);
+        }
+        self.sealed.back_mut().map(|sealed| &mut sealed.waiters)
+    }
+
+    /// Bytes of messages that the disk has not taken into blocks yet.
+    pub(super) fn backlog(&self) -> u64 {
+        match &self.machine {
+            Machine::Stream(stream) => stream.store().backlog_bytes(),
+            Machine::Meta(_) => 0,
+        }
+    }
+
     /// Entries proposed and not yet durable here.
     fn in_flight(&self) -> usize {
         let durable = self.raft.persisted_index();
@@ -392,13 +415,9 @@ impl Slot {
         self.last_stamp
     }
 
-    /// Ends the open entry if `when` says so.
-    pub(super) fn seal_if(&mut self, wall: Wall, when: impl FnOnce(&SealView) -> bool) {
-        let view = SealView {
-            bytes: self.open.stream.len(),
-            empty: self.open.is_empty(),
-        };
-        if view.empty || !when(&view) {
+    /// Ends the open entry, if there is anything in it.
+    fn seal(&mut self, wall: Wall) {
+        if self.open.is_empty() {
             return;
         }
         let stamp = self.next_stamp(wall);
@@ -421,18 +440,8 @@ impl Slot {
 
     /// Ends the open entry if it has grown to the cap of an entry.
     pub(super) fn seal_if_full(&mut self, wall: Wall) {
-        self.seal_if(wall, |view| view.bytes >= ENTRY_BYTES_MAX);
-    }
-}
-
-/// What decides about ending an entry.
-pub(super) struct SealView {
-    bytes: usize,
-    empty: bool,
-}
-
-impl SealView {
-    const fn is_empty(&self) -> bool {
-        self.empty
+        if self.open.stream.len() >= ENTRY_BYTES_MAX {
+            self.seal(wall);
+        }
     }
 }

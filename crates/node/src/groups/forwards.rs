@@ -23,7 +23,7 @@ impl Core {
         account: AccountId,
         message: &Message<'_>,
     ) {
-        if self.log_is_broken() && self.leads(group) {
+        if self.leads(group) && (self.log_is_broken() || self.blocks_are_refused(group)) {
             self.refuse_publish(group, account, message.reply, ApiErrorCode::InsufficientResources);
             return;
         }
@@ -45,6 +45,12 @@ impl Core {
                 self.refuse_publish(group, account, message.reply, ApiErrorCode::StreamTooManyRequests)
             }
         }
+    }
+
+    /// Whether the disk takes no blocks of a stream, and as much waits for it as may.
+    fn blocks_are_refused(&self, group: GroupId) -> bool {
+        self.slot(group)
+            .is_some_and(|slot| slot.write_again_at.is_some() && slot.backlog() > self.shared.budgets.backlog)
     }
 
     /// The sending side of a stream on this worker.
