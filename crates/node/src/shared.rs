@@ -125,7 +125,7 @@ impl Default for Budgets {
             entries: 1 << 20,
             block: 4 << 20,
             tail: 1 << 20,
-            backlog: 64 << 20,
+            backlog: 32 << 20,
         }
     }
 }

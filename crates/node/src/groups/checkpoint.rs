@@ -229,6 +229,14 @@ impl Core {
         if !slot.checkpoint_is_possible() {
             return;
         }
+        let budgets = self.shared.budgets;
+        if slot.backlog() > budgets.tail + 4 * budgets.block
+            && let Machine::Stream(stream) = &mut slot.machine
+        {
+            // So much has come in meanwhile that it is better in blocks of its own than in the checkpoint.
+            stream.flush();
+            return self.store_io(group);
+        }
         slot.checkpoint.wanted = false;
         let (number, checkpoint) = slot.make_checkpoint();
         slot.checkpoint.writing = Some((number, checkpoint.position));

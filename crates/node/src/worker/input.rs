@@ -14,7 +14,7 @@ use tidelock_base::{AccountId, Now, WorkerId};
 use tidelock_record::IoDone;
 use tidelock_session::{Authentication, CloseReason, Inbound, Outbound, Received, Want};
 
-use super::IoOwner;
+use super::{IoJob, IoOwner};
 
 /// Slices of one vectored write.
 const SLICES: usize = 64;
@@ -346,6 +346,12 @@ impl Worker {
     /// A disk operation has ended.
     pub fn io_done(&mut self, owner: IoOwner, done: IoDone) {
         self.core.groups_io_done(owner, &done);
+    }
+
+    /// After [`Worker::io_done`]: what the disk may have at once, ahead of the end of the turn.
+    pub fn io_ahead(&mut self, out: &mut Vec<IoJob>) {
+        self.core.cut_lane_ahead();
+        out.append(&mut self.core.out.io);
     }
 
     /// Ends the turn: makes interest visible, sends what was decided, lists what is to be written.
