@@ -314,8 +314,12 @@ impl Worker {
         }
         let inbound = self.inbound.get_mut(key.index as usize).and_then(Option::as_mut);
         let close = inbound.and_then(|inbound| inbound.tick(now, &mut client.outbound, &mut self.core.pool));
+        let pending = client.outbound.pending();
         self.core.mark_dirty(key);
         if let Some(reason) = close {
+            if reason == CloseReason::SlowConsumerWriteDeadline {
+                self.core.log_write_deadline(key, pending);
+            }
             self.core.close(key, reason);
         }
         self.arm(key);
