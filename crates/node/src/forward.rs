@@ -220,6 +220,12 @@ impl Sender {
         }
     }
 
+    /// Whether nothing was published in this turn yet.
+    #[must_use]
+    pub(crate) const fn is_fresh(&self) -> bool {
+        self.open_count == 0
+    }
+
     /// Whether something is waiting to be sent to the leader.
     #[must_use]
     pub(crate) fn has_work(&self) -> bool {

@@ -69,7 +69,9 @@ impl Core {
             sender.leader = leader;
             sender
         });
-        self.busy_senders.insert(group);
+        if sender.is_fresh() {
+            self.busy_senders.insert(group);
+        }
         sender
     }
 

@@ -18,12 +18,12 @@ pub(crate) type Piece = (u64, Bytes);
 pub(crate) struct BlockBuilder {
     info: BlockInfo,
     rows: Vec<Row>,
-    /// Numbers of subjects by name. Only looked up, never walked.
-    numbers: HashMap<Bytes, u32, BuildHasherDefault<XxHasher>>,
+    /// Numbers of subjects by the hash of the name, or the next free one above it. Only looked up, never walked.
+    numbers: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     names: BytesMut,
     bounds: Vec<(u32, u32)>,
     /// The subject of the message before: the same again needs no search.
-    recent: (Bytes, u32),
+    recent: u32,
     piece: AlignedBuf,
     piece_offset: u64,
     body_crc: u32,
@@ -52,7 +52,7 @@ impl BlockBuilder {
             numbers: HashMap::default(),
             names: BytesMut::new(),
             bounds: Vec::new(),
-            recent: (Bytes::new(), 0),
+            recent: 0,
             piece,
             piece_offset: 0,
             body_crc: 0,
@@ -84,7 +84,7 @@ impl BlockBuilder {
             self.is_empty() || seq > self.info.last_seq,
             "sequences of a block ascend"
         );
-        let subject = self.number_of(bytes, record.subject());
+        let subject = self.number_of(record.subject());
         self.rows.push(Row {
             rel: narrow(seq - self.info.first_seq),
             subject,
@@ -101,23 +101,31 @@ impl BlockBuilder {
         Ok(())
     }
 
-    fn number_of(&mut self, record: &Bytes, subject: &[u8]) -> u32 {
-        if self.recent.0 == subject && !self.is_empty() {
-            return self.recent.1;
+    fn number_of(&mut self, subject: &[u8]) -> u32 {
+        if self.name(self.recent) == Some(subject) {
+            return self.recent;
+        }
+        let mut hash = xxhash_rust::xxh3::xxh3_64(subject);
+        while let Some(&number) = self.numbers.get(&hash) {
+            if self.name(number) == Some(subject) {
+                self.recent = number;
+                return number;
+            }
+            hash = hash.wrapping_add(1);
         }
         let next = narrow(self.bounds.len() as u64);
-        let number = match self.numbers.get(subject) {
-            Some(&number) => number,
-            None => {
-                let start = narrow(self.names.len() as u64);
-                self.names.extend_from_slice(subject);
-                self.bounds.push((start, narrow(self.names.len() as u64)));
-                self.numbers.insert(record.slice_ref(subject), next);
-                next
-            }
-        };
-        self.recent = (record.slice_ref(subject), number);
-        number
+        let start = narrow(self.names.len() as u64);
+        self.names.extend_from_slice(subject);
+        self.bounds.push((start, narrow(self.names.len() as u64)));
+        self.numbers.insert(hash, next);
+        self.recent = next;
+        next
+    }
+
+    /// The subject of that number.
+    fn name(&self, number: u32) -> Option<&[u8]> {
+        let &(start, end) = self.bounds.get(number as usize)?;
+        self.names.get(start as usize..end as usize)
     }
 
     /// The next part of the file, once it has at least `min` bytes.
@@ -196,13 +204,19 @@ pub(crate) fn rebuild(info: &BlockInfo, file: &Bytes) -> Result<BlockIndex, Malf
     Ok(BlockIndex::new(builder.rows, names))
 }
 
-/// xxh3 as a hasher of whole keys: without a random seed, so that runs repeat.
+/// For keys that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-struct XxHasher(u64);
+struct Identity(u64);
 
-impl Hasher for XxHasher {
+impl Hasher for Identity {
     fn write(&mut self, bytes: &[u8]) {
-        self.0 = xxhash_rust::xxh3::xxh3_64_with_seed(bytes, self.0);
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 
     fn finish(&self) -> u64 {
