@@ -596,6 +596,7 @@ impl Seat {
                     trace.say(|| format!("n{}.{} disk: {owner:?} {error}", place.node, place.worker));
                 }
                 self.worker.io_done(owner, done);
+                self.worker.io_ahead(&mut self.out.io);
             }
         }
     }

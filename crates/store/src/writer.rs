@@ -289,11 +289,11 @@ impl Store {
             if !building.created || building.abandoned {
                 continue;
             }
-            for (offset, piece) in building.pieces.drain(..) {
+            for (offset, parts) in building.pieces.drain(..) {
                 building.out.insert(io.ask(IoOp::Write {
                     file: building.file.clone(),
                     offset,
-                    parts: vec![piece],
+                    parts,
                     sync: false,
                 }));
             }

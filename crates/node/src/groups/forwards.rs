@@ -62,7 +62,7 @@ impl Core {
         let leader = if self.senders.contains_key(&group) {
             None
         } else {
-            self.leader_of(group).or_else(|| self.guess_leader(group))
+            self.other_than(group, None)
         };
         let sender = self.senders.entry(group).or_insert_with(|| {
             let mut sender = Sender::new(group, key);
@@ -73,12 +73,6 @@ impl Core {
             self.busy_senders.insert(group);
         }
         sender
-    }
-
-    /// Some node that may know the leader of a group.
-    fn guess_leader(&self, group: GroupId) -> Option<NodeId> {
-        let directory = self.shared.directory.load();
-        directory.by_group(group)?.nodes.first().copied()
     }
 
     fn pause_for_stream(&mut self, group: GroupId, conn: ConnKey) {
