@@ -49,6 +49,15 @@ struct Staging {
     created: bool,
 }
 
+/// Names a piece of a file, in a request for it and in the answer.
+fn piece_of(name: &str, offset: u64, len: u64) -> Bytes {
+    let mut out = Vec::new();
+    put(&mut out, name.as_bytes());
+    put(&mut out, &offset.to_le_bytes());
+    put(&mut out, &PIECE.min(len.saturating_sub(offset)).to_le_bytes());
+    Bytes::from(out)
+}
+
 /// What the log keeps of an installed snapshot.
 pub(super) fn installed_blob(members: &Members, manifest: &Bytes) -> Vec<u8> {
     let mut out = Vec::new();
@@ -213,11 +222,7 @@ impl Core {
             }
             return;
         };
-        let piece = PIECE.min(len - staging.offset);
-        let mut payload = Vec::new();
-        put(&mut payload, name.as_bytes());
-        put(&mut payload, &staging.offset.to_le_bytes());
-        put(&mut payload, &piece.to_le_bytes());
+        let payload = piece_of(name, staging.offset, *len);
         let request = Request {
             id: RequestId {
                 sender,
@@ -229,7 +234,7 @@ impl Core {
             subject: Bytes::from_static(FILE_SUBJECT),
             reply: Bytes::new(),
             header: Bytes::new(),
-            payload: Bytes::from(payload),
+            payload,
             client: Bytes::new(),
             after: 0,
         };
@@ -290,7 +295,8 @@ impl Core {
         };
         let reply = Reply {
             id: request.id,
-            header: Bytes::new(),
+            // What the piece is of: one that was asked for earlier may come late.
+            header: request.payload.clone(),
             payload,
             last: true,
             after_meta: LogIndex(0),
@@ -314,7 +320,19 @@ impl Core {
         let Some((name, len)) = staging.files.front().cloned() else {
             return true;
         };
+        if reply.header != piece_of(&name, staging.offset, len) {
+            return true;
+        }
         staging.heard = now;
+        if reply.payload.len() as u64 != PIECE.min(len - staging.offset) {
+            // The sender could not read it. What is there is no snapshot, and another attempt may fare better.
+            let position = staging.install.position;
+            tracing::warn!("Snapshot of stream {:?} not received: {name} cannot be read", slot.name);
+            slot.transfers.staging = None;
+            slot.raft.install_failed(position);
+            self.groups.touched.insert(group);
+            return true;
+        }
         let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(&name));
         let Ok(file) = path else { return true };
         let mut requests = Vec::new();
@@ -332,7 +350,7 @@ impl Core {
         }
         let offset = staging.offset;
         staging.offset += reply.payload.len() as u64;
-        let whole = staging.offset >= len || reply.payload.is_empty();
+        let whole = staging.offset >= len;
         let parts = vec![reply.payload.clone()];
         let write = IoOp::Write {
             file,
