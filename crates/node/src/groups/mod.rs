@@ -29,6 +29,7 @@ mod membership;
 mod meta;
 mod open;
 mod presence;
+mod reads;
 mod snapshot;
 mod status;
 mod view;
@@ -276,15 +277,6 @@ impl Core {
         let ordinal = u32::try_from(slot.open.meta.len()).unwrap_or(u32::MAX);
         slot.open.meta.push(command);
         slot.open.waiters.push((ordinal, waiter));
-    }
-
-    /// A linearizable read of the local replica: the waiter hears of it when the local state contains everything that
-    /// was proposed before.
-    pub(crate) fn read(&mut self, group: GroupId, waiter: Waiter) {
-        match self.slot_mut(group) {
-            Some(slot) => slot.waiting_reads.push(waiter),
-            None => self.end(waiter, Done::Lost),
-        }
     }
 
     /// Reads a block of a stream's store; the waiter gets [`Done::Read`] when it is there, or could not be read.
