@@ -260,6 +260,7 @@ impl Core {
         slot.failed = Some(text);
         slot.leads = false;
         self.send_early_away(group);
+        self.end_reads(group);
         self.consumers_follow(group);
         self.sources_follow(group);
     }

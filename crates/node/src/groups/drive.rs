@@ -27,6 +27,7 @@ impl Core {
                 slot.write_again(now);
             }
             self.expire(group);
+            self.give_up_reads(group);
             self.consumers_tick(group);
             self.sources_tick(group);
         }
@@ -120,6 +121,8 @@ impl Core {
                 let text = format!("{failure:?}");
                 tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
                 slot.failed = Some(text);
+                self.end_reads(group);
+                continue;
             }
             let Some(ready) = slot.raft.take_ready() else {
                 return;
@@ -216,7 +219,7 @@ impl Core {
             for sealed in slot.sealed.drain(..) {
                 lost.extend(sealed.waiters);
             }
-            let reads = slot.take_reads();
+            let reads = slot.reads.take_unconfirmed();
             for waiter in lost.into_iter().map(|(_, waiter)| waiter).chain(reads) {
                 self.end(waiter, super::Done::Lost);
             }
@@ -260,6 +263,7 @@ impl Core {
             slot.raft.next_deadline(),
             slot.due(now.mono, now.wall),
             slot.write_again_at,
+            slot.reads.deadline(slot.leads),
             consumers,
             sources,
         ];

@@ -49,7 +49,7 @@ use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId, Term,
 use tidelock_jetstream::command::EntryBuilder;
 use tidelock_jetstream::meta::{Meta, MetaCommand, MetaOutcome, Replica};
 use tidelock_jetstream::stream::{CommandOutcome, Stream};
-use tidelock_replica::{Committed, Group, ReadToken};
+use tidelock_replica::{Committed, Group};
 use tidelock_wal::BatchNo;
 
 /// The state machine of a group.
@@ -131,9 +131,7 @@ pub(crate) struct Slot {
     pending_acked: Vec<u32>,
     /// Term of the last entry applied.
     applied_term: Term,
-    reads: VecDeque<(LogIndex, Waiter)>,
-    asked: BTreeMap<ReadToken, Vec<Waiter>>,
-    waiting_reads: Vec<Waiter>,
+    reads: reads::Reads,
     early: early::Early,
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
@@ -294,7 +292,7 @@ impl Core {
                 waiter,
             });
         } else {
-            slot.reads.push_back((LogIndex(0), waiter));
+            slot.reads.fetched(waiter);
         }
     }
 
