@@ -227,6 +227,12 @@ impl Core {
             self.consumers_follow(group);
             self.sources_follow(group);
         }
+        if let Some(slot) = self.groups.slots.get(&group)
+            && leader.is_some()
+            && slot.reads.are_waiting()
+        {
+            self.groups.touched.insert(group);
+        }
         // Its own leadership counts from the moment when it is ready.
         if role != Role::Leader || led {
             self.leader_changed(group);

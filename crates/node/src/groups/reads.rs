@@ -1,9 +1,10 @@
 //! Reads that see everything that was acknowledged before they began (promise P2), and where they are served.
 //!
 //! ```text
-//!  waiting (this turn) ──one ask──> asked ──index──> reads ──applied that far──> served
-//!                                     │                └─ too long behind ─┐
-//!                                     └─ no leader, or another ────────────┴──> lost: back to where it entered
+//!  waiting ──one ask a turn──> asked ──index──> known ──applied that far──> served
+//!   ^  └─ too long no leader ──┐ │                 └─ too long behind ─┐
+//!   └──── leader has changed ──│─┘                                     │
+//!                              └───────────────────────────────────────┴──> lost: back to where it entered
 //! ```
 //!
 //! **Which replica.** A request for stored messages (MSG.GET, DIRECT.GET) is served by the replica of the node where it
@@ -29,6 +30,9 @@
 //! acknowledgements, as those of key-value stores do, always read here. Acknowledgements of consumers carry no number
 //! (DESIGN section 4); who wants to see one in a read asks for its confirmation.
 //!
+//! **A change of the leader** ends what a leader itself was asked to read, since the publishes before it may be lost with
+//! the leadership. The reads of a follower depend on no leader: they wait for the next one, for [`LEADERLESS_MAX`].
+//!
 //! **A follower that lags** has [`BEHIND_MAX`] to get to the index; then the read goes to the leader, and so do all that
 //! come until the follower has got there. Mirrors are streams of their own and answer for themselves only.
 
@@ -44,12 +48,16 @@ pub(super) const READ_ORDINAL: u32 = u32::MAX;
 /// For so long a follower may be behind the index of a read. A replica whose disk is well is there within a sync; a
 /// leader asked instead costs a round trip, and its own disk.
 const BEHIND_MAX: Duration = Duration::from_millis(20);
+/// For so long reads wait for a leader to be elected; as long as requests that look for one elsewhere.
+const LEADERLESS_MAX: Duration = Duration::from_secs(2);
 
 /// Who waits for reads of a replica.
 #[derive(Default)]
 pub(super) struct Reads {
-    /// Since this turn, or until another one may be asked for.
+    /// Since this turn, or for a leader.
     waiting: Vec<Waiter>,
+    /// Since when they have waited for a leader.
+    leaderless: Option<Mono>,
     asked: Vec<(ReadToken, Vec<Waiter>)>,
     known: Vec<Read>,
     /// As a follower, it serves none before it has applied this: it was too far behind.
@@ -76,9 +84,7 @@ impl Core {
 
     /// Whether the replica here may serve a read of a client of this node though it does not lead.
     pub(crate) fn can_follow(&self, group: GroupId, request: &Request) -> bool {
-        let able = |slot: &Slot| {
-            slot.failed.is_none() && slot.leader.is_some() && slot.applied() >= slot.reads.behind
-        };
+        let able = |slot: &Slot| slot.failed.is_none() && slot.applied() >= slot.reads.behind;
         // One that comes from elsewhere takes this node for the leader, and is to learn better.
         request.node == self.shared.identity.node && request.after == 0 && self.slot(group).is_some_and(able)
     }
@@ -96,6 +102,11 @@ impl Core {
         if slot.failed.is_some() {
             return self.end_reads(group);
         }
+        if slot.leader.is_none() {
+            slot.reads.leaderless.get_or_insert(now);
+            return;
+        }
+        slot.reads.leaderless = None;
         let waiters = std::mem::take(&mut slot.reads.waiting);
         if slot.leads
             && let Some(sealed) = slot.sealed.back_mut()
@@ -131,6 +142,9 @@ impl Core {
                     .known
                     .extend(waiters.into_iter().map(|waiter| Read { index, since, waiter }));
             }
+            // One that was refused is asked for again with the next tick at the latest: who was asked does not lead, and
+            // who does will be known soon.
+            ReadOutcome::Dropped if !slot.leads => slot.reads.waiting.extend(waiters),
             ReadOutcome::Dropped => {
                 for waiter in waiters {
                     self.end(waiter, Done::Lost);
@@ -158,7 +172,7 @@ impl Core {
         }
     }
 
-    /// Sends the reads away that a follower has been behind for too long.
+    /// Sends the reads away for which a follower has been behind, or without a leader, for too long.
     pub(super) fn give_up_reads(&mut self, group: GroupId) {
         let now = self.now.mono;
         let Some(slot) = self.groups.slots.get_mut(&group) else {
@@ -172,8 +186,13 @@ impl Core {
         for read in &late {
             slot.reads.behind = slot.reads.behind.max(read.index);
         }
-        for read in late {
-            self.end(read.waiter, Done::Lost);
+        let leaderless = |since: &mut Mono| *since + LEADERLESS_MAX <= now;
+        let waiting = match slot.reads.leaderless.take_if(leaderless) {
+            Some(_) => std::mem::take(&mut slot.reads.waiting),
+            None => Vec::new(),
+        };
+        for waiter in late.into_iter().map(|read| read.waiter).chain(waiting) {
+            self.end(waiter, Done::Lost);
         }
     }
 
@@ -212,6 +231,7 @@ impl Reads {
     /// leadership, and a follower's state would not show it to the connection that published it. Those who have waited
     /// for the disk stay.
     pub(super) fn take_unconfirmed(&mut self) -> Vec<Waiter> {
+        self.leaderless = None;
         let mut waiters = std::mem::take(&mut self.waiting);
         waiters.extend(self.asked.drain(..).flat_map(|(_, waiters)| waiters));
         let unconfirmed = self.known.extract_if(.., |read| read.index > LogIndex(0));
@@ -219,11 +239,18 @@ impl Reads {
         waiters
     }
 
-    /// When a follower has been behind for too long for the read that has waited longest. A leader is never behind: it
-    /// waits for what it has proposed itself.
+    /// When a follower has been behind for too long for the read that has waited longest, or without a leader. A leader
+    /// is never behind: it waits for what it has proposed itself.
     pub(super) fn deadline(&self, leads: bool) -> Option<Mono> {
         let waits = |read: &&Read| read.index > LogIndex(0);
-        let oldest = self.known.iter().find(waits).filter(|_| !leads)?;
-        Some(oldest.since + BEHIND_MAX)
+        let oldest = self.known.iter().find(waits).filter(|_| !leads);
+        let behind = oldest.map(|read| read.since + BEHIND_MAX);
+        let leaderless = self.leaderless.map(|since| since + LEADERLESS_MAX);
+        [behind, leaderless].into_iter().flatten().min()
+    }
+
+    /// Whether reads wait to be asked for.
+    pub(super) const fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 }
