@@ -102,6 +102,40 @@ impl Routes {
     }
 }
 
+/// What a connection has published into streams, as far as its later requests must know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// The stream that it last published into, and the number that this got.
+    last: Option<(GroupId, u64)>,
+    /// It has published into others before.
+    others: bool,
+}
+
+impl Published {
+    /// It has published into a stream, under this number.
+    pub(crate) fn note(&mut self, group: GroupId, number: u64) {
+        self.others |= self.last.is_some_and(|(last, _)| last != group);
+        self.last = Some((group, number));
+    }
+
+    /// The number of its last publish into the stream of `sender`, if the outcome is not known; else 0. Of a connection
+    /// that has published elsewhere since, the last of the whole worker stands for its own.
+    #[must_use]
+    pub(crate) fn unresolved_at(self, sender: &Sender) -> u64 {
+        match self.last {
+            Some((group, number)) if group == sender.group => {
+                if sender.waits_for(number) {
+                    number
+                } else {
+                    0
+                }
+            }
+            Some(_) if self.others => sender.last_unresolved(),
+            Some(_) | None => 0,
+        }
+    }
+}
+
 /// Publishes that left together.
 #[derive(Debug)]
 struct Batch {
@@ -224,6 +258,12 @@ impl Sender {
     #[must_use]
     pub(crate) const fn is_fresh(&self) -> bool {
         self.open_count == 0
+    }
+
+    /// Whether the outcome of a number is not known yet.
+    fn waits_for(&self, number: u64) -> bool {
+        let first = self.sent.front().map_or(self.next, |batch| batch.first);
+        self.unresolved() > 0 && number >= first
     }
 
     /// Whether something is waiting to be sent to the leader.

@@ -309,14 +309,15 @@ impl Core {
                     .drain(..)
                     .partition(|fetch| (from..=upto).contains(&fetch.seq));
                 slot.fetches.extend(later);
-                slot.reads
-                    .extend(ready.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
+                for fetch in ready {
+                    slot.reads.fetched(fetch.waiter);
+                }
             }
             StoreEvent::ReadFailed { .. } => {
                 tracing::warn!("A block of stream {:?} could not be read", slot.name);
-                let all: Vec<_> = slot.fetches.drain(..).collect();
-                slot.reads
-                    .extend(all.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
+                for fetch in slot.fetches.drain(..) {
+                    slot.reads.fetched(fetch.waiter);
+                }
             }
             StoreEvent::WriteFailed(error) => {
                 tracing::warn!(

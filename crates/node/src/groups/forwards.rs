@@ -35,9 +35,12 @@ impl Core {
         let parts = (message.subject, message.header, message.payload);
         match sender.push(conn, account, parts, message.reply) {
             Ok(()) => {
-                if sender.is_nearly_full()
-                    && let Some(conn) = from
-                {
+                let (number, nearly_full) = (sender.last_unresolved(), sender.is_nearly_full());
+                let Some(conn) = from else { return };
+                if let Some(client) = self.client(conn) {
+                    client.published.note(group, number);
+                }
+                if nearly_full {
                     self.pause_for_stream(group, conn);
                 }
             }

@@ -412,6 +412,10 @@ impl Core {
                 slot.machine = machine;
                 slot.queue.clear();
                 slot.applying = None;
+                // The blocks that they wait for were of the old state; the new one may have others.
+                for fetch in slot.fetches.drain(..) {
+                    slot.reads.fetched(fetch.waiter);
+                }
                 slot.applied_term = position.term;
                 slot.checkpoint.folder = staging.checkpoint.folder;
             }
@@ -441,14 +445,11 @@ impl Core {
     }
 
     /// Tells all who wait for something of a replica that is gone.
-    pub(super) fn end_all(&mut self, slot: Slot) {
-        let mut waiters = slot.open.waiters;
-        waiters.extend(slot.sealed.into_iter().flat_map(|sealed| sealed.waiters));
-        waiters.extend(slot.proposed.into_iter().flat_map(|proposed| proposed.waiters));
-        let mut reads: Vec<super::Waiter> = slot.reads.into_iter().map(|(_, waiter)| waiter).collect();
-        reads.extend(slot.asked.into_values().flatten());
-        reads.extend(slot.waiting_reads);
-        reads.extend(slot.fetches.into_iter().map(|fetch| fetch.waiter));
+    pub(super) fn end_all(&mut self, mut slot: Slot) {
+        let mut waiters = std::mem::take(&mut slot.open.waiters);
+        waiters.extend(slot.sealed.drain(..).flat_map(|sealed| sealed.waiters));
+        waiters.extend(slot.proposed.drain(..).flat_map(|proposed| proposed.waiters));
+        let reads = slot.take_all_reads();
         for waiter in waiters.into_iter().map(|(_, waiter)| waiter).chain(reads) {
             self.end(waiter, super::Done::Lost);
         }
