@@ -33,8 +33,8 @@ fn what_a_checkpoint_frees_at_once_is_used_again() {
     create(&mut lane, 1);
     let mut index = 0;
     let mut cycle = || {
-        // Five segments full, then all of it is freed.
-        for _ in 0..25 {
+        // Some segments full, then all of it is freed.
+        for _ in 0..16 {
             index += 1;
             entry(&mut lane, 1, index, &[0; 3000]);
             sync(&mut lane, &disk);
