@@ -538,6 +538,30 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_waits_for_its_own_publishes() {
+        let (mut one, mut other) = (Published::default(), Published::default());
+        let mut sender = sender();
+        assert_eq!(one.unresolved_at(&sender), 0);
+        push(&mut sender, "a", "in");
+        one.note(GroupId(2), sender.last_unresolved());
+        push(&mut sender, "b", "in");
+        other.note(GroupId(2), sender.last_unresolved());
+        assert_eq!((one.unresolved_at(&sender), other.unresolved_at(&sender)), (1, 2));
+        taken(&mut sender, 1);
+        resolved(&mut sender, 1, 1);
+        assert_eq!((one.unresolved_at(&sender), other.unresolved_at(&sender)), (0, 2));
+        // Which of the two it was is not known any more.
+        other.note(GroupId(3), 9);
+        assert_eq!(other.unresolved_at(&sender), 2);
+        // One that has published nothing here.
+        let mut third = Published::default();
+        third.note(GroupId(3), 9);
+        assert_eq!(third.unresolved_at(&sender), 0);
+        resolved(&mut sender, 2, 1);
+        assert_eq!(other.unresolved_at(&sender), 0);
+    }
+
+    #[test]
     fn silence_is_noticed() {
         let mut sender = sender();
         push(&mut sender, "a", "in");

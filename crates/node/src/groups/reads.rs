@@ -102,7 +102,7 @@ impl Core {
         if slot.failed.is_some() {
             return self.end_reads(group);
         }
-        if slot.leader.is_none() {
+        if slot.leader.is_none() && !slot.leads {
             slot.reads.leaderless.get_or_insert(now);
             return;
         }
