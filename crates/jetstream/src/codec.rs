@@ -117,7 +117,7 @@ impl Put for Vec<u8> {
         self.extend_from_slice(bytes);
     }
 
-    fn put_section(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    fn put_section(&mut self, write: impl FnOnce(&mut Self)) {
         let at = self.len();
         self.put_len(0);
         let start = self.len();

@@ -16,6 +16,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// Ids that are swept with each new one, so that a steady stream of ids needs no sweep of its own.
 const SWEEP_PER_INSERT: usize = 2;
+/// Bytes of an encoded id, and of what stands before all.
+const SEEN_BYTES: usize = 32;
+const HEAD_BYTES: usize = 28;
 
 /// The ids of one stream.
 #[derive(Clone, Debug, Default)]
@@ -168,21 +171,31 @@ impl Dedupe {
         }
     }
 
+    /// Bytes that [`Dedupe::encode`] would append.
+    pub(crate) fn encoded_bytes(&self, is_delta: bool) -> usize {
+        HEAD_BYTES + SEEN_BYTES * (self.queue.len() - self.skipped(is_delta))
+    }
+
+    /// How many of the oldest entries a delta leaves out, since the last checkpoint has them.
+    fn skipped(&self, is_delta: bool) -> usize {
+        let known = if is_delta {
+            self.saved.saturating_sub(self.front)
+        } else {
+            0
+        };
+        usize::try_from(known).unwrap_or(usize::MAX).min(self.queue.len())
+    }
+
     /// All ids, or as a delta those that came since the last time.
     ///
     /// Shape: window i64 | number of the oldest id kept u64 | number of the first id that follows u64 | count u32
     /// | (id u128 | seq u64 | time i64) x count.
     pub(crate) fn encode(&mut self, is_delta: bool, out: &mut Vec<u8>) {
-        let first = if is_delta {
-            self.saved.max(self.front)
-        } else {
-            self.front
-        };
-        let skipped = usize::try_from(first - self.front).unwrap_or(usize::MAX);
+        let skipped = self.skipped(is_delta);
         let new = self.queue.iter().skip(skipped);
         out.put_i64(self.window_ns);
         out.put_u64(self.front);
-        out.put_u64(first);
+        out.put_u64(self.front + skipped as u64);
         out.put_len(new.len());
         for seen in new {
             out.put_u128(seen.id);
@@ -202,7 +215,7 @@ impl Dedupe {
             self.front = first;
         }
         self.window_ns = window_ns;
-        let count = reader.count(32, "cut short in its message ids")?;
+        let count = reader.count(SEEN_BYTES, "cut short in its message ids")?;
         if first < front || first.checked_add(count as u64).is_none() {
             return Err(Malformed("wrong in its message ids"));
         }
@@ -284,7 +297,9 @@ mod tests {
                 }
                 let is_delta = checkpoint == 1 && !saved.is_empty();
                 let mut bytes = Vec::new();
+                let room = dedupe.encoded_bytes(is_delta);
                 dedupe.encode(is_delta, &mut bytes);
+                prop_assert_eq!(bytes.len(), room);
                 if !is_delta {
                     saved.clear();
                 }

@@ -29,6 +29,11 @@ use tidelock_record::{Disk, FilePath, IoError, RecordRef};
 const MAGIC: [u8; 8] = *b"TLSTORE\n";
 const VERSION: u16 = 1;
 const DELTA: u16 = 1;
+/// The most that is written of a block beside its live set, of a message of the tail beside its record, and before and
+/// after all of them.
+const BLOCK_BYTES: usize = 72 + 33 + 10;
+const TAIL_MSG_BYTES: u64 = 16 + 10;
+const HEAD_BYTES: usize = 128;
 
 /// Which checkpoint to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +120,16 @@ impl Store {
         let crc = crc32c::crc32c(out.get(start..).unwrap_or_default());
         out.extend_from_slice(&crc.to_le_bytes());
         self.files.checkpoint
+    }
+
+    /// About how many bytes [`Store::encode_checkpoint`] would append, and rarely less: as room to be made for them.
+    #[must_use]
+    pub fn checkpoint_bytes(&self, kind: CheckpointKind) -> usize {
+        let named = |block: &&Block| kind == CheckpointKind::Full || block.dirty;
+        let live = |block: &Block| BLOCK_BYTES + block.live.serialized_size();
+        let blocks: usize = self.blocks.values().filter(named).map(live).sum();
+        let tail = self.tail.bytes() + self.tail.len() * TAIL_MSG_BYTES;
+        HEAD_BYTES + self.files.gone.len() * 8 + blocks + usize::try_from(tail).unwrap_or(0)
     }
 
     /// Brings a store back from a full checkpoint and the deltas that follow it, in order. Waits for the disk: for
@@ -401,10 +416,9 @@ fn encode_block(block: &mut Block, out: &mut Vec<u8>) {
     put_u64s(out, &[block.live_bytes, block.live_data, block.digest]);
     out.push(u8::from(block.first_ts.is_some()));
     out.extend_from_slice(&block.first_ts.unwrap_or_default().to_le_bytes());
-    let mut live = Vec::with_capacity(block.live.serialized_size());
-    let written = block.live.serialize_into(&mut live);
+    put_varint(out, block.live.serialized_size() as u64);
+    let written = block.live.serialize_into(&mut *out);
     debug_assert!(written.is_ok(), "a vector takes everything");
-    put_bytes(out, &live);
 }
 
 fn decode_block(reader: &mut Reader<'_>) -> Result<Block, Malformed> {

@@ -16,6 +16,8 @@ const SUFFIX: &str = ".blk";
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
     last_id: u64,
+    /// Numbers given out since the store was opened, without those whose files were removed.
+    given: BTreeSet<u64>,
     /// Number of the last checkpoint that was encoded.
     pub(crate) checkpoint: u64,
     /// Files without a block, with the last checkpoint that may name them.
@@ -31,8 +33,9 @@ pub(crate) struct FileState {
 }
 
 impl FileState {
-    pub(crate) const fn next_id(&mut self) -> u64 {
+    pub(crate) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
+        self.given.insert(self.last_id);
         self.last_id
     }
 
@@ -125,6 +128,7 @@ impl Store {
             return;
         }
         for id in std::mem::take(&mut self.files.doomed) {
+            self.files.given.remove(&id);
             if let Some(file) = self.block_path(id) {
                 let token = self.io.ask(IoOp::Remove { file });
                 self.files.removals.insert(token);
@@ -161,6 +165,19 @@ impl Store {
                 crc: block.info.file_crc(),
             })
         })
+    }
+
+    /// Every file that may be in the folder, of unfinished blocks and of those that are gone too: for whoever does away
+    /// with the store. More than are there.
+    #[must_use]
+    pub fn all_files(&self) -> Vec<FilePath> {
+        let files = &self.files;
+        let mut ids: BTreeSet<u64> = self.blocks.values().map(|block| block.info.id).collect();
+        ids.extend(&files.given);
+        ids.extend(&files.doomed);
+        ids.extend(files.freed.iter().map(|(_, id)| id));
+        let known = ids.into_iter().filter_map(|id| self.block_path(id));
+        known.chain(files.orphans.iter().cloned()).collect()
     }
 
     /// Files that were in the folder at [`Store::restore`] and that the checkpoint does not name: blocks written

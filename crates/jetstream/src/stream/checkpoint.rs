@@ -23,6 +23,8 @@ use xxhash_rust::xxh3::xxh3_64;
 const MAGIC: &[u8; 8] = b"TLSTREAM";
 const VERSION: u16 = 1;
 const DELTA: u16 = 1;
+/// What a stream's configuration and sums take as a rule, and as much again each consumer.
+const OWN_BYTES: usize = 1024;
 
 /// Why a stream cannot be brought back from its checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +129,13 @@ impl Stream {
         out.put_section(|section| number = self.store.encode_checkpoint(kind, section));
         out.put_u64(xxh3_64(out.get(start..).unwrap_or_default()));
         number
+    }
+
+    /// About how many bytes [`Stream::checkpoint`] would append, as room to be made for them.
+    #[must_use]
+    pub fn checkpoint_bytes(&self, kind: CheckpointKind) -> usize {
+        let ids = self.dedupe.encoded_bytes(kind == CheckpointKind::Delta);
+        ids + self.store.checkpoint_bytes(kind) + OWN_BYTES * (1 + self.consumers.len())
     }
 
     /// The checkpoint of this number is durable: files that only older ones name may go.

@@ -137,6 +137,8 @@ pub(super) struct Bed {
     pub(super) disk: MemDisk,
     pub(super) now: i64,
     number: u64,
+    /// A full checkpoint and the deltas after it.
+    checkpoints: Vec<Vec<u8>>,
 }
 
 impl Bed {
@@ -148,6 +150,7 @@ impl Bed {
             disk: MemDisk::new(),
             now: SECOND,
             number: 1,
+            checkpoints: Vec::new(),
         }
     }
 
@@ -220,11 +223,22 @@ impl Bed {
         seqs
     }
 
+    /// What the checkpoints so far bring back together with one of now, which is a delta as long as there are few.
     pub(super) fn restored(&mut self) -> Stream {
+        if self.checkpoints.len() > 4 {
+            self.checkpoints.clear();
+        }
+        let kind = match self.checkpoints.as_slice() {
+            [] => CheckpointKind::Full,
+            _ => CheckpointKind::Delta,
+        };
         let mut bytes = Vec::new();
-        self.stream.checkpoint(CheckpointKind::Full, &mut bytes);
+        let number = self.stream.checkpoint(kind, &mut bytes);
+        self.checkpoints.push(bytes);
+        self.stream.checkpoint_durable(number);
         self.settle();
-        Stream::restore(store_config(), &[&bytes], &self.disk, OnLoss::Refuse).unwrap()
+        let chain: Vec<&[u8]> = self.checkpoints.iter().map(|bytes| &bytes[..]).collect();
+        Stream::restore(store_config(), &chain, &self.disk, OnLoss::Refuse).unwrap()
     }
 }
 

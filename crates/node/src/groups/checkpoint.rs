@@ -1,17 +1,20 @@
 //! Checkpoints: what lets the log forget.
 //!
-//! A group's checkpoint file, `groups/<id>`, is replaced as a whole: magic, folder of its blocks, position in the log,
-//! members, state of the machine, checksum. When the log of the worker has grown over its budget, the groups that hold
-//! most of its oldest segment are checkpointed; once the file is durable the log is told that it may forget.
+//! When the log of the worker has grown over its budget, the groups that hold most of its oldest segment are
+//! checkpointed; once a checkpoint is durable the log is told that it may forget. A checkpoint holds what has changed since
+//! the one before, and is appended to the group's file (see `chain`). It is a new base, and the file replaced, when what
+//! was appended outgrows the base, and whenever the one before is not known to be durable in that file: at the first of a
+//! process, after a failure, after a snapshot was made of the state or installed in its place.
 
+use super::chain::{Head, PADDING_BYTES, RECORD_BYTES, RecordWriter, Tip};
 use super::{Groups, Machine, Slot};
 use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{GroupId, LogIndex, Mono, ReplicaId, Term};
+use tidelock_base::{GroupId, Mono};
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
-use tidelock_replica::{LogPosition, Members};
+use tidelock_replica::LogPosition;
 use tidelock_store::CheckpointKind;
 use tidelock_wal::WalRecord;
 
@@ -19,7 +22,6 @@ use tidelock_wal::WalRecord;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A block that the disk has refused is tried again after this long.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
-const MAGIC: &[u8; 8] = b"TLCHECK1";
 
 /// What a group's checkpoints are at.
 #[derive(Debug, Default)]
@@ -28,16 +30,47 @@ pub(super) struct State {
     pub(super) folder: String,
     /// One is wanted as soon as the store is flushed.
     wanted: bool,
-    /// One is being written: its number in the store, and what it contains.
-    writing: Option<(u64, LogPosition)>,
+    writing: Option<Writing>,
+    /// The last record of the file, if the next one may be a delta that goes with it.
+    tip: Option<Tip>,
+    /// Files of a state that a snapshot has replaced: they go once a checkpoint of the new one is durable.
+    pub(super) left: Vec<FilePath>,
+}
+
+/// A checkpoint on its way to the disk.
+#[derive(Debug)]
+struct Writing {
+    token: IoToken,
+    /// Its number in the store, and what it contains.
+    made: Made,
+    tip: Tip,
+    /// The next one must be a base in any case.
+    is_last: bool,
+}
+
+/// What a checkpoint contains.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    /// Its number in the store; 0 for the metadata.
+    number: u64,
+    /// The log up to here.
+    pub(super) position: LogPosition,
 }
 
 impl State {
-    /// Of a group whose blocks lie in this folder.
+    /// Of a group whose blocks lie in this folder. Its next checkpoint is a base.
     pub(super) fn in_folder(folder: String) -> Self {
         Self {
             folder,
             ..Self::default()
+        }
+    }
+
+    /// The state was told to somebody else: the next delta would be the difference to that.
+    fn begin_anew(&mut self) {
+        self.tip = None;
+        if let Some(writing) = &mut self.writing {
+            writing.is_last = true;
         }
     }
 }
@@ -62,85 +95,7 @@ pub(super) enum FileJob {
     Staged(GroupId),
 }
 
-/// A checkpoint as it is read back.
-#[derive(Debug)]
-pub(super) struct Checkpoint {
-    /// Whose it is.
-    pub(super) replica: ReplicaId,
-    pub(super) folder: String,
-    pub(super) position: LogPosition,
-    pub(super) members_at: LogIndex,
-    pub(super) members: Members,
-    pub(super) state: Bytes,
-}
-
-impl Checkpoint {
-    pub(super) fn encode(&self) -> Bytes {
-        let mut out = MAGIC.to_vec();
-        let members = self.members.encode();
-        put(&mut out, self.folder.as_bytes());
-        let position = self.position;
-        for number in [
-            self.replica.0,
-            position.index.0,
-            position.term.0,
-            self.members_at.0,
-        ] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        put(&mut out, &members);
-        put(&mut out, &self.state);
-        let sum = crc32c::crc32c(&out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        Bytes::from(out)
-    }
-
-    /// Reads a checkpoint; `None` if it is damaged.
-    pub(super) fn decode(bytes: &Bytes) -> Option<Self> {
-        let (body, sum) = bytes.split_last_chunk::<4>()?;
-        if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
-            return None;
-        }
-        let mut rest = body.strip_prefix(MAGIC)?;
-        let folder = String::from_utf8(take(&mut rest)?.to_vec()).ok()?;
-        let replica = ReplicaId(number(&mut rest)?);
-        let index = LogIndex(number(&mut rest)?);
-        let term = Term(number(&mut rest)?);
-        let members_at = LogIndex(number(&mut rest)?);
-        let members = Members::decode(take(&mut rest)?).ok()?;
-        let state = bytes.slice_ref(take(&mut rest)?);
-        Some(Self {
-            replica,
-            folder,
-            position: LogPosition { index, term },
-            members_at,
-            members,
-            state,
-        })
-    }
-}
-
-/// Appends a length and bytes.
-pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
-    out.extend_from_slice(bytes);
-}
-
-/// Takes what [`put`] has appended.
-pub(super) fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = usize::try_from(number(rest)?).ok()?;
-    let (front, back) = rest.split_at_checked(len)?;
-    *rest = back;
-    Some(front)
-}
-
-fn number(rest: &mut &[u8]) -> Option<u64> {
-    let (front, back) = rest.split_first_chunk::<8>()?;
-    *rest = back;
-    Some(u64::from_le_bytes(*front))
-}
-
-/// Where a group's checkpoint lies.
+/// Where a group's checkpoints lie.
 pub(super) fn checkpoint_file(group: GroupId) -> Result<FilePath, IoError> {
     FilePath::new(&format!("groups/{}", group.0))
 }
@@ -205,12 +160,13 @@ impl Core {
         }
     }
 
-    /// Wants a checkpoint of a group.
+    /// Wants a checkpoint of a group, if it writes to the log at all.
     pub(super) fn want_checkpoint(&mut self, group: GroupId) {
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
-        if slot.checkpoint.wanted || slot.checkpoint.writing.is_some() || slot.failed.is_some() {
+        let busy = slot.checkpoint.wanted || slot.checkpoint.writing.is_some();
+        if busy || slot.failed.is_some() || !slot.durable {
             return;
         }
         slot.checkpoint.wanted = true;
@@ -237,16 +193,31 @@ impl Core {
             stream.flush();
             return self.store_io(group);
         }
-        slot.checkpoint.wanted = false;
-        let (number, checkpoint) = slot.make_checkpoint();
-        slot.checkpoint.writing = Some((number, checkpoint.position));
         self.groups.wanted_checkpoints.remove(&group);
+        slot.checkpoint.wanted = false;
         let Ok(file) = checkpoint_file(group) else { return };
-        let op = IoOp::Replace {
-            file,
-            data: checkpoint.encode(),
+        let before = slot.checkpoint.tip.take().filter(|tip| !tip.is_outgrown());
+        let before = before.filter(|_| matches!(slot.machine, Machine::Stream(_)));
+        let mut out = Vec::with_capacity(slot.checkpoint_bytes(before.is_some()));
+        let (made, record) = slot.encode_checkpoint(before, &mut out);
+        let tip = record.end_page();
+        let data = Bytes::from(out);
+        let op = match before {
+            None => IoOp::Replace { file, data },
+            Some(before) => IoOp::Write {
+                file,
+                offset: before.end(),
+                parts: vec![data],
+                sync: true,
+            },
         };
         let request = self.groups.files.request(FileJob::Checkpoint(group), op);
+        slot.checkpoint.writing = Some(Writing {
+            token: request.token,
+            made,
+            tip,
+            is_last: false,
+        });
         self.out.io.push(IoJob {
             owner: IoOwner::Node,
             requests: vec![request],
@@ -271,18 +242,29 @@ impl Core {
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
-        let Some((number, position)) = slot.checkpoint.writing.take() else {
+        // One of a replica that was here before, or of a state that a snapshot has replaced, says nothing about this one.
+        let Some(writing) = slot
+            .checkpoint
+            .writing
+            .take_if(|writing| writing.token == done.token)
+        else {
             return;
         };
         if let Err(error) = &done.result {
             tracing::warn!("Checkpoint of stream {:?} not written: {error}", slot.name);
             return;
         }
+        if !writing.is_last {
+            slot.checkpoint.tip = Some(writing.tip);
+        }
+        let Made { number, position } = writing.made;
         if let Machine::Stream(stream) = &mut slot.machine {
             stream.checkpoint_durable(number);
         }
         slot.raft.compact(position.index);
         let durable = slot.durable;
+        let left = std::mem::take(&mut slot.checkpoint.left);
+        self.remove_all(left.into_iter());
         if durable {
             self.groups.log(&WalRecord::Truncated {
                 group,
@@ -350,61 +332,61 @@ impl Slot {
         flushed && self.applying.is_none() && self.checkpoint.writing.is_none()
     }
 
-    /// The state as of the last entry applied.
-    pub(super) fn make_checkpoint(&mut self) -> (u64, Checkpoint) {
-        let mut state = Vec::new();
-        let (number, index, term) = match &mut self.machine {
-            Machine::Stream(stream) => {
-                let number = stream.checkpoint(CheckpointKind::Full, &mut state);
-                (number, stream.applied(), stream.applied_term())
-            }
-            Machine::Meta(meta) => {
-                state = meta.checkpoint();
-                (0, meta.applied(), self.applied_term)
-            }
+    /// What a checkpoint will take, as room to be made for it.
+    fn checkpoint_bytes(&self, is_delta: bool) -> usize {
+        let state = match &self.machine {
+            Machine::Stream(stream) => stream.checkpoint_bytes(kind(is_delta)),
+            Machine::Meta(_) => 0,
         };
+        state + RECORD_BYTES + PADDING_BYTES
+    }
+
+    /// Begins a record with the state as of the last entry applied: what has changed since the checkpoint `before`, or
+    /// all of it. The caller ends it.
+    fn encode_checkpoint<'a>(
+        &mut self,
+        before: Option<Tip>,
+        out: &'a mut Vec<u8>,
+    ) -> (Made, RecordWriter<'a>) {
+        let (index, term) = match &self.machine {
+            Machine::Stream(stream) => (stream.applied(), stream.applied_term()),
+            Machine::Meta(meta) => (meta.applied(), self.applied_term),
+        };
+        let position = LogPosition { index, term };
         let (members, members_at) = self.raft.members();
-        let checkpoint = Checkpoint {
+        let head = Head {
             replica: self.me,
-            folder: self.checkpoint.folder.clone(),
-            position: LogPosition { index, term },
+            folder: &self.checkpoint.folder,
+            position,
             members_at,
-            members: members.clone(),
-            state: Bytes::from(state),
+            members,
         };
-        (number, checkpoint)
+        let mut record = RecordWriter::begin(out, before, &head);
+        let number = match &mut self.machine {
+            Machine::Stream(stream) => stream.checkpoint(kind(before.is_some()), record.out()),
+            Machine::Meta(meta) => {
+                record.out().extend_from_slice(&meta.checkpoint());
+                0
+            }
+        };
+        (Made { number, position }, record)
+    }
+
+    /// Appends the whole state for somebody else: a base that stands alone. This replica's own next checkpoint is a base
+    /// then, since the state counts what it has told once.
+    pub(super) fn encode_whole(&mut self, out: &mut Vec<u8>) -> LogPosition {
+        self.checkpoint.begin_anew();
+        out.reserve(self.checkpoint_bytes(false));
+        let (made, record) = self.encode_checkpoint(None, out);
+        record.end_alone();
+        made.position
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn checkpoints_come_back_and_damage_is_noticed() {
-        let checkpoint = Checkpoint {
-            replica: ReplicaId(5),
-            folder: "7.1".to_owned(),
-            position: LogPosition {
-                index: LogIndex(9),
-                term: Term(2),
-            },
-            members_at: LogIndex(4),
-            members: Members::of_voters(&[ReplicaId(1), ReplicaId(5)]),
-            state: Bytes::from_static(b"state"),
-        };
-        let bytes = checkpoint.encode();
-        let read = Checkpoint::decode(&bytes).expect("whole");
-        assert_eq!(
-            (read.replica, read.folder.as_str(), read.position, read.members_at),
-            (ReplicaId(5), "7.1", checkpoint.position, LogIndex(4))
-        );
-        assert_eq!((read.members, read.state), (checkpoint.members, checkpoint.state));
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.to_vec();
-            damaged[at] ^= 1;
-            assert!(Checkpoint::decode(&Bytes::from(damaged)).is_none());
-        }
-        assert!(Checkpoint::decode(&bytes.slice(..bytes.len() - 1)).is_none());
+const fn kind(is_delta: bool) -> CheckpointKind {
+    if is_delta {
+        CheckpointKind::Delta
+    } else {
+        CheckpointKind::Full
     }
 }

@@ -17,6 +17,7 @@
 //! - a memory stream's group writes nothing to the log; it is founded anew at each start.
 
 mod apply;
+mod chain;
 mod checkpoint;
 mod drive;
 mod early;

@@ -3,7 +3,8 @@
 //! Waits for the disk; runs once, before the first turn. Files: `node` (ids), `wal/…` (lanes), `groups/<id>`
 //! (checkpoints), `streams/<folder>/…` (blocks).
 
-use super::checkpoint::{Checkpoint, blocks_folder, checkpoint_file, put, take};
+use super::chain::{Checkpoint, put, take};
+use super::checkpoint::{blocks_folder, checkpoint_file};
 use super::{Machine, Open, Slot, checkpoint, snapshot};
 use crate::shared::Budgets;
 use crate::worker::Core;
@@ -144,7 +145,7 @@ impl Core {
         Ok(())
     }
 
-    /// The newest durable state: that of an installed snapshot, or the checkpoint file.
+    /// The newest durable state: that of an installed snapshot, or the file of checkpoints.
     fn newest_checkpoint(
         &self,
         group: GroupId,
@@ -153,9 +154,14 @@ impl Core {
     ) -> Result<(Option<Checkpoint>, bool), String> {
         let file = checkpoint_file(group).map_err(|e| e.to_string())?;
         let stored = match disk.size(&file).and_then(|size| disk.read(&file, 0, size)) {
-            Ok(bytes) => Some(Checkpoint::decode(&bytes).ok_or("its checkpoint is damaged")?)
+            Ok(bytes) => {
+                let (checkpoint, torn) = Checkpoint::read_file(&bytes).ok_or("its checkpoint is damaged")?;
+                if torn > 0 {
+                    tracing::info!("Group {group}: the last checkpoint was not finished ({torn} bytes)");
+                }
                 // What a replica left behind that was lost is not this one's.
-                .filter(|checkpoint| checkpoint.replica == recovered.replica),
+                Some(checkpoint).filter(|checkpoint| checkpoint.replica == recovered.replica)
+            }
             Err(IoError::NotFound) => None,
             Err(error) => return Err(error.to_string()),
         };
@@ -471,14 +477,15 @@ pub(super) fn restore(
     (disk, budgets): (&dyn Disk, &Budgets),
 ) -> Result<Machine, String> {
     if group == GroupId::META {
-        let meta = Meta::restore(&checkpoint.state).map_err(|e| e.to_string())?;
+        let state = checkpoint.states.last().ok_or("there is no state")?;
+        let meta = Meta::restore(state).map_err(|e| e.to_string())?;
         return Ok(Machine::Meta(Box::new(meta)));
     }
     let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
     let on_loss = if alone { OnLoss::Report } else { OnLoss::Refuse };
     let store = store_config(&checkpoint.folder, budgets)?;
-    let mut stream =
-        Stream::restore(store, &[&checkpoint.state], disk, on_loss).map_err(|e| e.to_string())?;
+    let states: Vec<&[u8]> = checkpoint.states.iter().map(|state| &state[..]).collect();
+    let mut stream = Stream::restore(store, &states, disk, on_loss).map_err(|e| e.to_string())?;
     let lost = stream.store().lost();
     if lost.is_empty() && !damaged {
         // Blocks that were written after the checkpoint: the log has their messages.

@@ -4,7 +4,8 @@
 //! own, piece by piece, and syncs them; the log's record of the installed snapshot is the point from which the new state
 //! counts (DESIGN section 9), whatever crashes before or after.
 
-use super::checkpoint::{Checkpoint, FileJob, blocks_folder, put, take};
+use super::chain::{Checkpoint, put, put_with, take};
+use super::checkpoint::{self, FileJob, blocks_folder};
 use super::open::Birth;
 use super::{Machine, Slot};
 use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
@@ -154,13 +155,10 @@ impl Core {
             }
             slot.transfers.pinned_until = Some(now + QUIET_MAX * 2);
         }
-        let (number, checkpoint) = slot.make_checkpoint();
-        let _ = number;
-        let manifest = slot.manifest(&checkpoint);
+        let (manifest, position) = slot.manifest();
         let (members, _) = slot.raft.members();
         let members = members.clone();
         for to in std::mem::take(&mut slot.transfers.needed) {
-            let position = checkpoint.position;
             if let Err(error) = slot.raft.offer_snapshot(to, position, &members, manifest.clone()) {
                 tracing::debug!(
                     "Snapshot of stream {:?} not offered to replica {to}: {error}",
@@ -409,7 +407,7 @@ impl Core {
         };
         match super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &budgets)) {
             Ok(machine) => {
-                slot.machine = machine;
+                let old = std::mem::replace(&mut slot.machine, machine);
                 slot.queue.clear();
                 slot.applying = None;
                 // The blocks that they wait for were of the old state; the new one may have others.
@@ -417,7 +415,10 @@ impl Core {
                     slot.reads.fetched(fetch.waiter);
                 }
                 slot.applied_term = position.term;
-                slot.checkpoint.folder = staging.checkpoint.folder;
+                slot.checkpoint = checkpoint::State::in_folder(staging.checkpoint.folder);
+                if let Machine::Stream(old) = old {
+                    slot.checkpoint.left = old.store().all_files();
+                }
             }
             Err(text) => {
                 self.stop_replica(group, text);
@@ -431,17 +432,23 @@ impl Core {
         self.want_checkpoint(group);
     }
 
-    /// Removes the files of a group that is gone.
+    /// Removes the checkpoints of a group that is gone.
     pub(super) fn remove_files(&mut self, group: GroupId) {
-        let Ok(file) = super::checkpoint::checkpoint_file(group) else {
-            return;
-        };
-        let request = self.groups.files.request(FileJob::Removal, IoOp::Remove { file });
-        self.out.io.push(IoJob {
-            owner: IoOwner::Node,
-            requests: vec![request],
-            inline: false,
-        });
+        self.remove_all(checkpoint::checkpoint_file(group).into_iter());
+    }
+
+    /// Removes files.
+    pub(super) fn remove_all(&mut self, files: impl Iterator<Item = FilePath>) {
+        let requests: Vec<_> = files
+            .map(|file| self.groups.files.request(FileJob::Removal, IoOp::Remove { file }))
+            .collect();
+        if !requests.is_empty() {
+            self.out.io.push(IoJob {
+                owner: IoOwner::Node,
+                requests,
+                inline: false,
+            });
+        }
     }
 
     /// Tells all who wait for something of a replica that is gone.
@@ -454,33 +461,23 @@ impl Core {
             self.end(waiter, super::Done::Lost);
         }
         if let Machine::Stream(stream) = &slot.machine {
-            let files: Vec<FilePath> = stream.store().block_files().map(|block| block.file).collect();
-            let requests: Vec<_> = files
-                .into_iter()
-                .map(|file| self.groups.files.request(FileJob::Removal, IoOp::Remove { file }))
-                .collect();
-            if !requests.is_empty() {
-                self.out.io.push(IoJob {
-                    owner: IoOwner::Node,
-                    requests,
-                    inline: false,
-                });
-            }
+            self.remove_all(stream.store().all_files().into_iter());
         }
     }
 }
 
 impl Slot {
-    /// The checkpoint, and the names and lengths of the files that it needs.
-    fn manifest(&self, checkpoint: &Checkpoint) -> Bytes {
+    /// The whole state, and the names and lengths of the files that it needs; and the position that it is of.
+    fn manifest(&mut self) -> (Bytes, LogPosition) {
         let mut out = Vec::new();
-        put(&mut out, &checkpoint.encode());
+        let mut position = LogPosition::default();
+        put_with(&mut out, |out| position = self.encode_whole(out));
         if let Machine::Stream(stream) = &self.machine {
             for block in stream.store().block_files() {
                 put(&mut out, block.file.name().as_bytes());
                 put(&mut out, &block.len.to_le_bytes());
             }
         }
-        Bytes::from(out)
+        (Bytes::from(out), position)
     }
 }

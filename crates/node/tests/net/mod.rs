@@ -16,9 +16,10 @@ use std::time::Duration;
 use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
 use tidelock_node::{
-    Addresses, Cell, ConnKey, HangUp, IoOwner, Listener, NodeShared, Output, ServerIdentity, Worker,
+    Addresses, Budgets, Cell, ConnKey, HangUp, IoOwner, Listener, NodeShared, Output, ReplicaView,
+    ServerIdentity, Worker,
 };
-use tidelock_record::{Disk, IoDone, IoRequest, MemDisk};
+use tidelock_record::{Disk, IoDone, IoOp, IoRequest, MemDisk};
 use tidelock_wal::{LaneConfig, recover_all};
 
 /// Port of every node's route listener.
@@ -104,6 +105,18 @@ pub(crate) struct Node {
     disk_jobs: Vec<VecDeque<(IoOwner, IoRequest)>>,
     /// The disk does nothing for now.
     disk_held: bool,
+    /// What was written into files of checkpoints.
+    pub(crate) checkpoints: Vec<CheckpointWrite>,
+}
+
+/// A checkpoint was written, or was to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointWrite {
+    /// Name of the file: the group's number.
+    pub(crate) group: String,
+    /// It took the place of the whole file.
+    pub(crate) is_base: bool,
+    pub(crate) bytes: u64,
 }
 
 /// A connection of a test to a node.
@@ -126,6 +139,10 @@ pub(crate) struct Net {
     pub(crate) carried: BTreeMap<(usize, usize), u64>,
     /// Told when a worker begins to work (`true`) and when it has ended.
     pub(crate) around: fn(bool),
+    /// Sizes for nodes that are made from now on.
+    pub(crate) budgets: Budgets,
+    /// Bytes of a segment of their logs.
+    pub(crate) segment_bytes: u64,
 }
 
 /// Address of a node.
@@ -136,6 +153,20 @@ pub(crate) fn host(node: usize) -> String {
 /// Where a node takes routes.
 pub(crate) fn route(node: usize) -> String {
     format!("{}:{ROUTE_PORT}", host(node))
+}
+
+/// What an operation does to a file of checkpoints.
+fn checkpoint_write(op: &IoOp) -> Option<CheckpointWrite> {
+    let (file, is_base, bytes) = match op {
+        IoOp::Replace { file, data } => (file, true, data.len()),
+        IoOp::Write { file, parts, .. } => (file, false, parts.iter().map(|part| part.len()).sum()),
+        _ => return None,
+    };
+    (file.parent().as_str() == "groups").then(|| CheckpointWrite {
+        group: file.name().to_owned(),
+        is_base,
+        bytes: bytes as u64,
+    })
 }
 
 impl Net {
@@ -155,6 +186,8 @@ impl Net {
             hops: 0,
             carried: BTreeMap::new(),
             around: |_| (),
+            budgets: Budgets::default(),
+            segment_bytes: 1 << 20,
         }
     }
 
@@ -182,7 +215,9 @@ impl Net {
             cores: usize::from(workers),
             start: self.now,
         };
-        let shared = Arc::new(NodeShared::new(identity, options, workers));
+        let mut shared = NodeShared::new(identity, options, workers);
+        shared.budgets = self.budgets;
+        let shared = Arc::new(shared);
         shared.addresses.store(Arc::new(Addresses {
             client_host: host(number),
             client_port: 4222,
@@ -213,13 +248,14 @@ impl Net {
             running: true,
             disk,
             disk_held: false,
+            checkpoints: Vec::new(),
         }
     }
 
     /// Starts JetStream on what the disk has.
     fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) {
         let config = LaneConfig {
-            segment_bytes: 1 << 20,
+            segment_bytes: self.segment_bytes,
             ..LaneConfig::new(7)
         };
         let count = u16::try_from(workers.len()).unwrap();
@@ -263,6 +299,12 @@ impl Net {
         assert!(!self.nodes[node].running, "it runs");
         let disk = self.nodes[node].disk.take();
         self.nodes[node] = self.make(node, workers, config, life, disk);
+    }
+
+    /// The replicas of a node.
+    pub(crate) fn replicas(&self, node: usize) -> Vec<ReplicaView> {
+        let workers = &self.nodes[node].workers;
+        workers.iter().flat_map(Worker::replicas).collect()
     }
 
     /// From now on nothing gets from one node to the other: bytes are lost, and what is dialled is never opened.
@@ -438,6 +480,7 @@ impl Net {
         state.workers[worker].begin(self.now);
         (self.around)(false);
         for (owner, IoRequest { token, op }) in state.disk_jobs[worker].drain(..jobs) {
+            state.checkpoints.extend(checkpoint_write(&op));
             let result = state.disk.as_ref().expect("only a disk gets jobs").run(&op);
             (self.around)(true);
             state.workers[worker].io_done(owner, IoDone { token, result });
