@@ -16,7 +16,8 @@ use std::time::Duration;
 use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
 use tidelock_node::{
-    Addresses, Cell, ConnKey, HangUp, IoOwner, Listener, NodeShared, Output, ServerIdentity, Worker,
+    Addresses, Cell, ConnKey, HangUp, IoOwner, Listener, NodeShared, Output, ReplicaView, ServerIdentity,
+    Worker,
 };
 use tidelock_record::{Disk, IoDone, IoRequest, MemDisk};
 use tidelock_wal::{LaneConfig, recover_all};
@@ -158,12 +159,21 @@ impl Net {
     /// Adds a node with this configuration; answers its number.
     pub(crate) fn add(&mut self, workers: u16, config: &str) -> usize {
         let number = self.nodes.len();
-        let node = self.make(number, workers, config, 0, None);
+        let node = self
+            .make(number, workers, config, 0, None)
+            .expect("a readable store");
         self.nodes.push(node);
         number
     }
 
-    fn make(&self, number: usize, workers: u16, config: &str, life: u64, disk: Option<Arc<MemDisk>>) -> Node {
+    fn make(
+        &self,
+        number: usize,
+        workers: u16,
+        config: &str,
+        life: u64,
+        disk: Option<Arc<MemDisk>>,
+    ) -> Result<Node, String> {
         let options = options(config);
         let id = number as u64 + 1;
         let name = options
@@ -199,9 +209,9 @@ impl Net {
             .is_some()
             .then(|| disk.unwrap_or_else(|| Arc::new(MemDisk::new())));
         if let Some(disk) = &disk {
-            self.start(&mut workers, disk);
+            self.start(&mut workers, disk)?;
         }
-        Node {
+        Ok(Node {
             shared,
             mail: workers.iter().map(|_| VecDeque::new()).collect(),
             disk_jobs: workers.iter().map(|_| VecDeque::new()).collect(),
@@ -210,11 +220,11 @@ impl Net {
             running: true,
             disk,
             disk_held: false,
-        }
+        })
     }
 
     /// Starts JetStream on what the disk has.
-    fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) {
+    fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) -> Result<(), String> {
         let config = LaneConfig {
             segment_bytes: 1 << 20,
             ..LaneConfig::new(7)
@@ -225,10 +235,9 @@ impl Net {
             .lanes;
         for (worker, (lane, recovered)) in workers.iter_mut().zip(lanes) {
             worker.begin(self.now);
-            worker
-                .start(Some((lane, recovered.groups)), Some(Arc::clone(disk) as _))
-                .expect("a readable store");
+            worker.start(Some((lane, recovered)), Some(Arc::clone(disk) as _))?;
         }
+        Ok(())
     }
 
     /// Stops the disk of a node, or lets it go on.
@@ -257,9 +266,29 @@ impl Net {
 
     /// Starts a node again that was killed: the same store, another life.
     pub(crate) fn restart(&mut self, node: usize, workers: u16, config: &str, life: u64) {
+        self.try_restart(node, workers, config, life)
+            .expect("a readable store");
+    }
+
+    /// The same; what keeps it from starting is the error.
+    pub(crate) fn try_restart(
+        &mut self,
+        node: usize,
+        workers: u16,
+        config: &str,
+        life: u64,
+    ) -> Result<(), String> {
         assert!(!self.nodes[node].running, "it runs");
-        let disk = self.nodes[node].disk.take();
-        self.nodes[node] = self.make(node, workers, config, life, disk);
+        let disk = self.nodes[node].disk.clone();
+        self.nodes[node] = self.make(node, workers, config, life, disk)?;
+        Ok(())
+    }
+
+    /// The replicas of a node that runs.
+    pub(crate) fn replicas(&self, node: usize) -> Vec<ReplicaView> {
+        let node = &self.nodes[node];
+        let workers = node.workers.iter().filter(|_| node.running);
+        workers.flat_map(Worker::replicas).collect()
     }
 
     /// From now on nothing gets from one node to the other: bytes are lost, and what is dialled is never opened.
