@@ -11,6 +11,7 @@ mod directory;
 mod forward;
 mod groups;
 mod interest;
+mod note;
 mod route;
 mod shared;
 mod sources;
@@ -25,6 +26,7 @@ pub use groups::{Listing, MetaNotice, ReplicaView};
 pub use interest::{
     Change, ClientTarget, ConnKey, Interest, NodeTarget, Root, Service, StreamTarget, Target,
 };
+pub use note::{NOTE_BYTES_MAX, decode_note, encode_note};
 pub use shared::{Account, Addresses, Budgets, NodeShared, ServerIdentity, Totals};
 pub use system::{
     NeedsCell, PartCell, PastTraffic, ProcessProbe, ProcessStats, Resources, SystemCell, SystemShared,

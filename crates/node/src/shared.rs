@@ -148,6 +148,8 @@ pub struct NodeShared {
     pub budgets: Budgets,
     /// Groups that another worker has than a new one would get.
     placed: OnceLock<BTreeMap<GroupId, WorkerId>>,
+    /// Path of the store's folder, for log lines; not set where nobody has to know.
+    pub store_folder: OnceLock<String>,
     /// Where it listens.
     pub addresses: ArcSwap<Addresses>,
     /// Addresses of clients of the cluster's other servers, for `connect_urls`.
@@ -215,6 +217,7 @@ impl NodeShared {
             workers,
             budgets: Budgets::default(),
             placed: OnceLock::new(),
+            store_folder: OnceLock::new(),
             addresses: ArcSwap::from_pointee(Addresses::default()),
             peer_client_urls: ArcSwap::from_pointee(Vec::new()),
             peers: ArcSwap::from_pointee(PeerTable::default()),

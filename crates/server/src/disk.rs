@@ -283,7 +283,11 @@ fn fill_with_zeros(path: &Path, handle: &File, len: u64) -> Result<(), Errno> {
     zeros.pad_to(ZEROS_BYTES);
     let zeros = zeros.freeze();
     let whole = len.is_multiple_of(DIRECT_ALIGN as u64);
-    let direct = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty());
+    let direct = rustix::fs::open(
+        path,
+        OFlags::WRONLY | OFlags::CLOEXEC | OFlags::DIRECT,
+        Mode::empty(),
+    );
     let direct = direct.ok().filter(|_| whole).map(File::from);
     let handle = direct.as_ref().unwrap_or(handle);
     let mut at = 0;

@@ -135,6 +135,8 @@ impl Server {
         banner::monitoring(&shared);
         if let (Some(store), Some(jetstream)) = (&store, &shared.options.jetstream) {
             banner::jetstream(&shared, &store.folder);
+            // Set once in the life of a process.
+            let _ = shared.store_folder.set(store.folder.display().to_string());
             let base = store.folder.parent().unwrap_or(&store.folder);
             shared.system.set_resources(process::resources(jetstream, base));
         }
@@ -341,7 +343,7 @@ fn start_workers(
             WorkerId(number),
             u64::from_le_bytes(random::bytes()?),
         );
-        let lane = lanes.next().map(|(lane, recovered)| (lane, recovered.groups));
+        let lane = lanes.next();
         worker.begin(clock.now());
         worker
             .start(lane, disk.clone())

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidelock_base::NodeId;
 use tidelock_conf::JetStreamOptions;
-use tidelock_record::{Disk, FilePath, IoOp};
-use tidelock_wal::{LaneConfig, RecoveredAll, recover_all};
+use tidelock_node::{NOTE_BYTES_MAX, decode_note, encode_note};
+use tidelock_record::{Disk, FilePath, IoError, IoOp};
+use tidelock_wal::{DamagedGroups, LaneConfig, RecoveredAll, recover_all};
 
 /// An open store.
 pub(crate) struct Store {
@@ -44,7 +45,7 @@ impl Store {
         let domain = options.domain.as_deref().unwrap_or_default();
         let (folder, lock) = lock_folder(&base, domain)?;
         let disk = Arc::new(FileDisk::open(&folder).with_context(|| format!("{}", folder.display()))?);
-        let node = node_id(&*disk)?;
+        let node = node_id(&*disk, &folder)?;
         Ok(Self {
             folder,
             disk,
@@ -64,11 +65,12 @@ impl Store {
         for (_, lane) in &recovered.lanes {
             for damage in &lane.damage {
                 tracing::error!(
-                    "Write-ahead log: {} bytes of {} at {} are damaged: {:?}",
+                    "Write-ahead log: {} bytes at {}/{}:{} are damaged; {}",
                     damage.bytes,
+                    self.folder.display(),
                     damage.file,
                     damage.offset,
-                    damage.groups
+                    Concerned(&damage.groups)
                 );
             }
         }
@@ -145,18 +147,145 @@ fn lock(folder: &Path, domain: &str) -> Result<Result<(PathBuf, File), String>> 
     Ok(Ok((folder.to_owned(), file)))
 }
 
-/// The store's own random id, made with the store.
-fn node_id(disk: &dyn Disk) -> Result<NodeId> {
-    let file = FilePath::new("node").map_err(|e| cannot(&e.to_string()))?;
-    if let Ok(bytes) = disk.read(&file, 0, 64) {
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let id = u64::from_str_radix(text.trim(), 16)
-            .map_err(|_| cannot("the store's id cannot be read; the file `node` in it is damaged"))?;
-        return Ok(NodeId(id));
+/// The file with the store's own random id, which is made with the store.
+const NODE_FILE: &str = "node";
+
+/// Reads the store's id, or makes one for a store that is new. An id that is wrong would make this server another one,
+/// for which no replica was ever placed; so anything doubtful refuses the start.
+fn node_id(disk: &dyn Disk, folder: &Path) -> Result<NodeId> {
+    let file = FilePath::new(NODE_FILE).map_err(|e| cannot(&e.to_string()))?;
+    let read = disk
+        .size(&file)
+        .and_then(|size| disk.read(&file, 0, size.min(NOTE_BYTES_MAX + 1)));
+    let path = folder.join(NODE_FILE);
+    match read {
+        Ok(bytes) => decode_node(&bytes).ok_or_else(|| doubtful(&path, "is damaged")),
+        Err(IoError::NotFound) if is_new(disk)? => {
+            let id = NodeId(u64::from_le_bytes(random::bytes()?).max(1));
+            let data = encode_node(id);
+            disk.run(&IoOp::Replace { file, data })
+                .map_err(|e| cannot(&e.to_string()))?;
+            Ok(id)
+        }
+        Err(IoError::NotFound) => Err(doubtful(&path, "is missing")),
+        Err(error) => Err(cannot(&format!("{}: {error}", path.display()))),
     }
-    let id = NodeId(u64::from_le_bytes(random::bytes()?).max(1));
-    let data = format!("{:016x}\n", id.0).into_bytes().into();
-    disk.run(&IoOp::Replace { file, data })
-        .map_err(|e| cannot(&e.to_string()))?;
-    Ok(id)
+}
+
+fn encode_node(id: NodeId) -> bytes::Bytes {
+    encode_note(&[(NODE_FILE, format!("{:016x}", id.0))])
+}
+
+fn decode_node(bytes: &[u8]) -> Option<NodeId> {
+    let [id] = decode_note(bytes, [NODE_FILE])?;
+    u64::from_str_radix(&id, 16).ok().map(NodeId)
+}
+
+fn doubtful(path: &Path, what: &str) -> anyhow::Error {
+    let folder = path.parent().unwrap_or(path);
+    cannot(&format!(
+        "the file {}, which says whose store this is, {what}. Nothing was deleted. Put the file back from a backup; or, if \
+         other servers of its cluster have its streams, move {} away: the server then starts empty and is filled by them",
+        path.display(),
+        folder.display()
+    ))
+}
+
+/// Whether nothing was ever kept in the store.
+fn is_new(disk: &dyn Disk) -> Result<bool> {
+    for folder in ["wal", "groups", "streams"] {
+        let dir = FilePath::new(folder).map_err(|e| cannot(&e.to_string()))?;
+        match disk.list(&dir) {
+            Ok(names) if names.is_empty() => {}
+            Ok(_) => return Ok(false),
+            Err(IoError::NotFound) => {}
+            Err(error) => return Err(cannot(&error.to_string())),
+        }
+    }
+    let cluster = FilePath::new("cluster").map_err(|e| cannot(&e.to_string()))?;
+    Ok(disk.size(&cluster) == Err(IoError::NotFound))
+}
+
+/// The groups of a damaged place, for the log.
+struct Concerned<'a>(&'a DamagedGroups);
+
+impl std::fmt::Display for Concerned<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DamagedGroups::Known(groups) = self.0 else {
+            return f.write_str("which groups had records there cannot be told");
+        };
+        f.write_str("there were records of")?;
+        let mut comma = "";
+        for (group, range) in groups {
+            match (group.0, range) {
+                (0, _) => write!(f, "{comma} the server itself")?,
+                (1, None) => write!(f, "{comma} the metadata")?,
+                (1, Some((first, last))) => write!(f, "{comma} the metadata (entries {first} to {last})")?,
+                (_, None) => write!(f, "{comma} group {group}")?,
+                (_, Some((first, last))) => write!(f, "{comma} group {group} (entries {first} to {last})")?,
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_base::LogIndex;
+    use tidelock_record::MemDisk;
+
+    fn file() -> FilePath {
+        FilePath::new(NODE_FILE).expect("a path")
+    }
+
+    fn text(result: Result<NodeId>) -> String {
+        format!("{:#}", result.expect_err("a doubtful id"))
+    }
+
+    #[test]
+    fn a_store_keeps_its_id_and_any_change_of_the_file_is_noticed() {
+        let disk = MemDisk::new();
+        let folder = Path::new("/s");
+        let id = node_id(&disk, folder).expect("a new store");
+        assert_eq!(node_id(&disk, folder).expect("its id"), id);
+        let bits = disk.size(&file()).expect("a file") * 8;
+        for bit in 0..bits {
+            disk.flip_bit(&file(), bit);
+            let text = text(node_id(&disk, folder));
+            assert!(
+                text.contains("the file /s/node, which says whose store this is, is damaged"),
+                "{text}"
+            );
+            disk.flip_bit(&file(), bit);
+        }
+        let len = 8;
+        let file = file();
+        disk.run(&IoOp::Truncate { file, len }).expect("room");
+        assert!(text(node_id(&disk, folder)).contains("is damaged"));
+    }
+
+    #[test]
+    fn a_store_with_data_does_not_get_another_id() {
+        let disk = MemDisk::new();
+        let folder = Path::new("/s");
+        let log = FilePath::new("wal/lane-0000/slot-00000000").expect("a path");
+        let op = IoOp::Create { file: log, len: 4096 };
+        disk.run(&op).expect("room");
+        let text = text(node_id(&disk, folder));
+        assert!(text.contains("is missing"), "{text}");
+        assert_eq!(disk.size(&file()), Err(IoError::NotFound));
+    }
+
+    #[test]
+    fn damage_is_told_in_words() {
+        let range = Some((LogIndex(2), LogIndex(5)));
+        let groups = DamagedGroups::Known(vec![(1.into(), range), (4.into(), None)]);
+        let text = Concerned(&groups).to_string();
+        assert_eq!(
+            text,
+            "there were records of the metadata (entries 2 to 5), group 4"
+        );
+    }
 }

@@ -157,6 +157,8 @@ pub(crate) struct Node {
     pub(crate) disk_is_ill: bool,
     /// Its power is about to fail, or has failed.
     pub(crate) is_losing_power: bool,
+    /// Something durable on its disk was damaged.
+    is_damaged: bool,
     rng: Rng,
 }
 
@@ -200,6 +202,18 @@ fn parse(text: &str) -> Options {
         .options
 }
 
+/// The same files on another disk, all of them durable.
+fn copy(disk: &MemDisk) -> MemDisk {
+    let copy = MemDisk::new();
+    for (file, len) in disk.files() {
+        // A disk in memory without faults does all of it.
+        if let Ok(data) = disk.read(&file, 0, len) {
+            let _ = copy.run(&IoOp::Replace { file, data });
+        }
+    }
+    copy
+}
+
 impl Node {
     /// A node of `count`, not started.
     pub(crate) fn new(number: usize, count: usize, sizes: Sizes, mut rng: Rng) -> Self {
@@ -216,6 +230,7 @@ impl Node {
             disk_time: DISK_TIME,
             disk_is_ill: false,
             is_losing_power: false,
+            is_damaged: false,
             rng,
         }
     }
@@ -286,7 +301,7 @@ impl Node {
         };
         let lanes = recover_all(&*self.disk, workers, &config).map_err(|e| e.to_string())?;
         for (_, lane) in &lanes.lanes {
-            if let Some(damage) = lane.damage.first() {
+            if let Some(damage) = lane.damage.first().filter(|_| !self.is_damaged) {
                 return Err(format!("the log is damaged: {damage:?}"));
             }
         }
@@ -298,7 +313,7 @@ impl Node {
         for (number, (lane, recovered)) in (0..workers).zip(lanes.lanes) {
             let mut worker = Worker::new(Arc::clone(&shared), WorkerId(number), self.rng.next());
             worker.begin(self.now(mono));
-            worker.start(Some((lane, recovered.groups)), Some(Arc::clone(&self.disk) as _))?;
+            worker.start(Some((lane, recovered)), Some(Arc::clone(&self.disk) as _))?;
             seats.push(Seat {
                 worker,
                 inputs: VecDeque::new(),
@@ -345,6 +360,56 @@ impl Node {
         if !self.is_running() {
             self.disk = Arc::new(MemDisk::new());
             self.disk_is_ill = false;
+            self.is_damaged = false;
+        }
+    }
+
+    /// A bit of what is durable on the disk of a server that is down is not what it was: in its log, a checkpoint, or the
+    /// note of its cluster. Answers where.
+    ///
+    /// The end of the log is left alone as far as it cannot be told from a write that was torn: no start can notice that.
+    pub(crate) fn damage(&mut self) -> Option<String> {
+        if self.is_running() {
+            return None;
+        }
+        let is_hit =
+            |path: &str| path.starts_with("wal/lane-") || path.starts_with("groups/") || path == "cluster";
+        let files = self.disk.files();
+        let files: Vec<_> = files.iter().filter(|(path, _)| is_hit(path.as_str())).collect();
+        for _ in 0..10 {
+            let (path, len) = files.get(self.rng.index(files.len().max(1)))?;
+            let bytes = self.disk.read(path, 0, *len).ok()?;
+            let used = bytes
+                .iter()
+                .rposition(|byte| *byte != 0)
+                .map_or(0, |last| last + 1);
+            let bit = self.rng.below(8 * u64::try_from(used.max(1)).unwrap_or(1));
+            let damaged = copy(&self.disk);
+            damaged.flip_bit(path, bit);
+            if self.notices(&damaged) {
+                self.disk.flip_bit(path, bit);
+                self.is_damaged = true;
+                return Some(format!("{path}:{}", bit / 8));
+            }
+        }
+        None
+    }
+
+    /// Whether a start on this disk finds as much in the log as one on the disk that there is, or says that it does not.
+    fn notices(&self, damaged: &MemDisk) -> bool {
+        let config = LaneConfig {
+            segment_bytes: self.sizes.segment,
+            ..LaneConfig::new(1)
+        };
+        let groups = |disk: &MemDisk| {
+            let lanes = recover_all(disk, 1, &config).ok()?.lanes;
+            let found = lanes.into_iter().map(|(_, lane)| (lane.groups, lane.damage));
+            let (groups, damage): (Vec<_>, Vec<_>) = found.unzip();
+            Some((groups, damage))
+        };
+        match (groups(&copy(&self.disk)), groups(damaged)) {
+            (Some((before, known)), Some((after, told))) => told != known || after == before,
+            (_, None) | (None, _) => false,
         }
     }
 

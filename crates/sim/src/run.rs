@@ -266,7 +266,8 @@ impl Run {
         self.violations.is_empty() && self.world.violations.is_empty()
     }
 
-    /// One node dies and stays away: the others serve everyone without it. Then it comes back, perhaps without its files.
+    /// One node dies and stays away: the others serve everyone without it. Then it comes back, perhaps without its files or with
+    /// damaged ones.
     fn lose_one(&mut self, expecting: &[usize]) -> bool {
         if !self.go(SPREAD_MAX, |run| Replicas::are_spread(&run.views(), 3)) {
             self.fail("not every stream has three replicas that vote");
@@ -285,8 +286,10 @@ impl Run {
             ));
             return false;
         }
-        if self.rng.per_mille(300) {
-            self.world.wipe(lost);
+        match self.rng.below(10) {
+            0..3 => self.world.wipe(lost),
+            3..6 => self.world.damage(lost),
+            _ => {}
         }
         self.world.start(lost, 2);
         true

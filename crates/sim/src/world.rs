@@ -421,6 +421,17 @@ impl World {
         }
     }
 
+    /// Power of a node is lost, and something that was durable on its disk is damaged.
+    pub(crate) fn damage(&mut self, node: usize) {
+        self.crash(node);
+        self.trace.event(self.now, 12, node as u64, &[]);
+        let Some(found) = self.nodes.get_mut(node) else {
+            return;
+        };
+        let places: Vec<String> = (0..=self.rng.below(3)).filter_map(|_| found.damage()).collect();
+        self.trace.say(|| format!("n{node} is damaged at {places:?}"));
+    }
+
     /// What replicas there are on the nodes that run.
     pub(crate) fn views(&self) -> Vec<ReplicaView> {
         self.nodes.iter().flat_map(Node::replicas).collect()

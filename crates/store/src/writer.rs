@@ -262,8 +262,8 @@ impl Store {
         while builder.data_len() < limit {
             let flush = self.writer.flush_to;
             let Some(msg) = messages.peek() else { return false };
-            let wanted =
-                self.tail.bytes().saturating_sub(before + building.taken) > self.config.tail_bytes || msg.seq <= flush;
+            let wanted = self.tail.bytes().saturating_sub(before + building.taken) > self.config.tail_bytes
+                || msg.seq <= flush;
             if !wanted || builder.data_len() - start > FILL_BYTES {
                 return false;
             }

@@ -72,8 +72,10 @@ impl Item {
     pub(crate) const DESTROYED: u32 = 1;
     /// A snapshot replaced the log.
     pub(crate) const SNAPSHOT: u32 = 2;
-    /// Other facts, or entries restated.
+    /// Facts that the next of their kind replaces: term, vote and commit, where the log begins, the members.
     pub(crate) const OTHER: u32 = 4;
+    /// What nothing later makes up for: creation, healing, damage, the note of a move, and whatever was restated.
+    pub(crate) const LASTING: u32 = 8;
 
     pub(crate) fn new(frame: &Frame<'_>) -> Self {
         let mut item = Self {
@@ -111,7 +113,17 @@ impl Item {
                 self.flags |= Self::SNAPSHOT;
                 (self.first, self.last) = (0, 0);
             }
-            Frame::Record { .. } | Frame::Damaged { .. } | Frame::Arrival { .. } => self.flags |= Self::OTHER,
+            Frame::Record {
+                kept: false,
+                record:
+                    WalRecord::HardState { .. }
+                    | WalRecord::Truncated { .. }
+                    | WalRecord::Members { .. }
+                    | WalRecord::Meta { .. },
+            } => self.flags |= Self::OTHER,
+            Frame::Record { .. } | Frame::Damaged { .. } | Frame::Arrival { .. } => {
+                self.flags |= Self::LASTING;
+            }
         }
     }
 }

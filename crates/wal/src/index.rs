@@ -386,6 +386,13 @@ impl Index {
         }
     }
 
+    /// What a group has lost is not needed, as of the batch of that number.
+    pub(crate) fn not_damaged(&mut self, id: GroupId, batch: u64) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            clear(&mut group.damaged, &mut self.batches, batch);
+        }
+    }
+
     /// Damage: the batch of that number is lost, and it had this to say about a group.
     pub(crate) fn apply_lost(&mut self, batch: u64, item: &Item) -> Effect {
         self.batches.open(batch);

@@ -13,7 +13,7 @@ use crate::batch::{ClosedBatch, LaneId, Repeated};
 use crate::config::{LaneConfig, WalError};
 use crate::frame::{Frame, Frames, WalRecord, share};
 use crate::header::{Header, Item, Position};
-use crate::index::{Effect, HardState, Index, InstalledSnapshot};
+use crate::index::{Effect, Group, HardState, Index, InstalledSnapshot};
 use crate::lane::{Lane, LaneEvent, LogEnd, replace_control};
 use crate::scan::{Chain, Found, Piece, find};
 use crate::segments::{Segment, Segments, Spare, segment_file};
@@ -57,8 +57,12 @@ pub struct RecoveredGroup {
     /// The last membership logged.
     pub members: Option<Bytes>,
     /// Records of the group were lost: it may have voted and appended what is not here. A replica of several must
-    /// be replaced under a new id (`Created`); a single one is dealt with by the node and then `Healed`.
+    /// be replaced under a new id (`Created`); a single one is dealt with by the node and then `Healed`. Records that
+    /// later ones have made unneeded are not missed.
     pub damaged: bool,
+    /// If it is damaged: at most the last of its terms, votes, commits and memberships is lost, and no entry. A replica
+    /// that is alone goes on without.
+    pub log_is_whole: bool,
 }
 
 /// Which groups lost records.
@@ -190,6 +194,17 @@ pub(crate) fn drop_half_arrived(lane: &mut Lane, recovered: &mut Recovered) {
     }
 }
 
+/// What of a group is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// Nothing that is still needed.
+    Nothing,
+    /// At most the last term, vote, commit or membership.
+    LastFacts,
+    /// More, or it cannot be told.
+    More,
+}
+
 #[derive(Default)]
 struct Replay {
     index: Index,
@@ -207,8 +222,14 @@ struct Replay {
     tail: Vec<(ClosedBatch, Repeated)>,
     /// Number of the last durable batch of each generation.
     last_numbers: BTreeMap<u64, u64>,
+    /// What lost batches had of each group.
+    lost_items: BTreeMap<GroupId, Vec<(u64, Item)>>,
     /// Groups whose damage the log does not note yet.
     to_note: BTreeSet<GroupId>,
+    /// Groups that have lost nothing that is still needed.
+    unharmed: BTreeSet<GroupId>,
+    /// Groups that have lost no entry.
+    whole: BTreeSet<GroupId>,
 }
 
 impl Replay {
@@ -402,6 +423,8 @@ impl Replay {
             }
             Some(items) => {
                 for item in items.iter().filter(|item| item.group != 0) {
+                    let lost = self.lost_items.entry(GroupId(item.group)).or_default();
+                    lost.push((number, *item));
                     let effect = self.index.apply_lost(number, item);
                     self.effect(GroupId(item.group), effect, item.first, None);
                 }
@@ -432,10 +455,41 @@ impl Replay {
                 .is_some_and(|fact| !self.lost.contains(&fact.batch));
             let suspect = group.sound_since < self.suspect_up_to;
             let incomplete = group.created.is_none() || self.has_gap(*id);
+            if !noted && !suspect && !incomplete && group.damaged.is_some() {
+                let loss = self.loss(*id, group);
+                if loss == Loss::Nothing {
+                    self.unharmed.insert(*id);
+                    continue;
+                }
+                if loss == Loss::LastFacts {
+                    self.whole.insert(*id);
+                }
+            }
             if !noted && (group.damaged.is_some() || suspect || incomplete) {
                 self.to_note.insert(*id);
             }
         }
+        for id in &self.unharmed {
+            self.index.not_damaged(*id, self.last);
+        }
+    }
+
+    /// What a group misses of what was in lost batches, all of which are known.
+    fn loss(&self, id: GroupId, group: &Group) -> Loss {
+        let floor = group.floor().map_or(0, |(index, _)| index.0);
+        let hard = group.hard.as_ref().map_or(0, |fact| fact.batch);
+        let mut loss = Loss::Nothing;
+        let items = self.lost_items.get(&id).into_iter().flatten();
+        for (number, item) in items.filter(|(number, _)| *number > group.sound_since) {
+            let replaced = Item::DESTROYED | Item::SNAPSHOT | Item::LASTING;
+            if item.flags & replaced != 0 || item.last > floor {
+                return Loss::More;
+            }
+            if item.flags & Item::OTHER != 0 && hard < *number {
+                loss = Loss::LastFacts;
+            }
+        }
+        loss
     }
 
     /// Whether entries are missing between the floor and the last one.
@@ -476,7 +530,9 @@ impl Replay {
                 entries: copied.collect(),
                 snapshot: group.snapshot.as_ref().map(|fact| fact.value.clone()),
                 members: group.members.as_ref().map(|fact| fact.value.clone()),
-                damaged: group.damaged.is_some() || self.to_note.contains(id),
+                damaged: !self.unharmed.contains(id)
+                    && (group.damaged.is_some() || self.to_note.contains(id)),
+                log_is_whole: self.whole.contains(id),
             };
             recovered.groups.insert(*id, one);
         }
@@ -486,8 +542,7 @@ impl Replay {
     }
 
     fn arrivals(&self) -> Arrivals {
-        let arrival =
-            |(id, group): (&GroupId, &crate::index::Group)| Some((*id, group.arrival.as_ref()?.value));
+        let arrival = |(id, group): (&GroupId, &Group)| Some((*id, group.arrival.as_ref()?.value));
         self.index.groups.iter().filter_map(arrival).collect()
     }
 

@@ -93,6 +93,10 @@ pub(super) enum FileJob {
     Read(Box<crate::cell::Request>),
     /// A piece of a snapshot that was received.
     Staged(GroupId),
+    /// Which cluster this store belongs to.
+    Belonging,
+    /// The names in a folder that is to be emptied.
+    Folder(FilePath),
 }
 
 /// Where a group's checkpoints lie.
@@ -235,6 +239,8 @@ impl Core {
             FileJob::Removal => {}
             FileJob::Read(request) => self.file_piece_read(&request, done),
             FileJob::Staged(group) => self.staged(group, done),
+            FileJob::Belonging => self.belonging_written(done),
+            FileJob::Folder(dir) => self.folder_listed(&dir, done),
         }
     }
 

@@ -8,9 +8,14 @@
 //! ```text
 //!   Seeking --all routes reached, all empty, same proposal--> Founded
 //!      |----------- a peer has a cluster: ask to join ------> Joined
+//!   Lost ----------- a peer has the same cluster: replaced -> Joined
 //! ```
+//! A server that belongs to a cluster and whose replica of the metadata is damaged or gone is *lost*: it founds nothing
+//! and is not founded with. It waits until the others have given it a replica under a new id, for as long as that takes.
 
 use super::GroupId;
+use super::belonging::{Belonging, Found};
+use super::damage::Unopened;
 use super::open::Birth;
 use crate::cell::{Cell, LaneKind, Request, RequestId};
 use crate::worker::Core;
@@ -22,17 +27,23 @@ use tidelock_base::{AccountId, BootId, ClusterId, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
 use tidelock_jetstream::meta::{Candidate, Meta, MetaCommand, ServerSpec};
 use tidelock_jetstream::stream::APPLY_VERSION;
+use tidelock_replica::Failure;
+use tidelock_wal::WalRecord;
 
 /// Subject of what servers tell each other about forming; never a client's.
 const FORM_SUBJECT: &[u8] = b"$TL.FORM";
 /// What is waited for is looked at this often.
 const TICK: Duration = Duration::from_millis(100);
+/// A server without its metadata says so again after this long.
+const REMIND: Duration = Duration::from_secs(30);
 
 /// Where this server is on its way into a cluster.
 #[derive(Default)]
 pub(super) struct Formation {
     /// It has JetStream and no metadata yet.
     seeking: bool,
+    /// It had metadata, and has lost it.
+    lost: Option<Lost>,
     /// What peers say of themselves.
     peers: BTreeMap<NodeId, Status>,
     next_tick: Option<Mono>,
@@ -41,11 +52,31 @@ pub(super) struct Formation {
     warned: bool,
 }
 
+/// A replica of the metadata that is damaged or gone.
+#[derive(Debug)]
+struct Lost {
+    /// Its cluster, unless that is lost, too.
+    cluster: Option<ClusterId>,
+    /// When to say so again.
+    remind_at: Mono,
+}
+
+/// What a server has of a cluster's metadata; clusters are decimal numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Has {
+    /// Nothing, and never had: it may found a cluster.
+    Nothing,
+    /// That of this cluster.
+    Metadata(String),
+    /// Nothing any more: that of this cluster is lost, or of one that it does not know any more.
+    Lost(Option<String>),
+}
+
 /// What a server tells about its part in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Status {
-    /// The cluster it belongs to, as a decimal number; none while it is empty.
-    cluster: Option<String>,
+    /// What it has.
+    has: Has,
     /// The servers that it would found a cluster with, sorted.
     proposal: Vec<u64>,
     /// What it would be listed as.
@@ -57,6 +88,19 @@ struct Status {
 impl Status {
     fn boot(&self) -> BootId {
         BootId(self.boot.parse().unwrap_or_default())
+    }
+
+    const fn has_metadata(&self) -> bool {
+        matches!(self.has, Has::Metadata(_))
+    }
+
+    /// The cluster that it belongs to, if it says so.
+    const fn cluster(&self) -> Option<&String> {
+        match &self.has {
+            Has::Nothing => None,
+            Has::Metadata(cluster) => Some(cluster),
+            Has::Lost(cluster) => cluster.as_ref(),
+        }
     }
 }
 
@@ -86,15 +130,31 @@ impl Formation {
 
 impl Core {
     /// Starts forming, after the store was opened.
-    pub(crate) fn begin_formation(&mut self) {
+    ///
+    /// # Errors
+    /// When there can be no metadata for what is in the store; the text is for the log.
+    pub(crate) fn begin_formation(&mut self) -> Result<(), String> {
         if self.shared.options.jetstream.is_none() || self.shared.worker_of(GroupId::META) != self.id {
-            return;
+            return Ok(());
         }
+        let found = match &self.disk {
+            Some(disk) => Belonging::read(&**disk).map_err(|error| error.to_string())?,
+            None => Found::Nothing,
+        };
         if let Some(meta) = self.meta() {
             let cluster = meta.cluster();
+            self.check_belonging(found)?;
             self.set_cluster_id(cluster);
             self.groups.formation.next_tick = Some(self.now.mono);
-            return;
+            return Ok(());
+        }
+        let kept = self
+            .groups
+            .damages
+            .kept(GroupId::META)
+            .map(|kept| kept.why.clone());
+        if kept.is_some() || found != Found::Nothing {
+            return self.begin_without_metadata(kept, found);
         }
         if self.shared.options.cluster.is_none() {
             let cluster = self.new_cluster_id();
@@ -104,10 +164,109 @@ impl Core {
                 tracing::error!("JetStream cannot start: {text}");
             }
             self.set_cluster_id(cluster);
-            return;
+            self.groups.formation.next_tick = Some(self.now.mono + TICK);
+            return Ok(());
         }
         self.groups.formation.seeking = true;
         self.groups.formation.next_tick = Some(self.now.mono);
+        Ok(())
+    }
+
+    /// There was metadata in this store, and there is none that can be used. If other servers have it, this one waits for
+    /// them; otherwise it does not start.
+    fn begin_without_metadata(&mut self, kept: Option<Unopened>, found: Found) -> Result<(), String> {
+        let why = match kept {
+            Some(Unopened::Failed(text)) => return Err(format!("the metadata cannot be read: {text}")),
+            Some(Unopened::Damaged(text)) => text,
+            None => self
+                .with_places(GroupId::META, "its log is gone".into())
+                .to_string(),
+        };
+        let belonging = match found {
+            Found::Sound(belonging) => Some(belonging),
+            Found::Nothing | Found::Damaged => None,
+        };
+        let me = self.shared.identity.node;
+        if belonging.is_some_and(|belonging| belonging.node != me) {
+            return Err(format!(
+                "the files `node` and `cluster` in {} name different servers: one of the two belongs to another store",
+                self.path_of(".")
+            ));
+        }
+        let servers = belonging.map(|belonging| belonging.servers);
+        let clustered = self.shared.options.cluster.is_some();
+        if !clustered || servers.is_some_and(|servers| servers <= 1) {
+            let others = match servers {
+                Some(servers) if servers > 1 => format!(
+                    "It is one of a cluster of {servers} servers: with a `cluster` block that leads to the others it starts and \
+                     is filled by them"
+                ),
+                _ => "No other server has a copy: put the store's files back from a backup, or set another store_dir to start \
+                      without its streams"
+                    .to_owned(),
+            };
+            return Err(format!(
+                "the metadata of the streams in {} is damaged: {why}. Nothing was deleted. {others}",
+                self.path_of(".")
+            ));
+        }
+        let cluster = belonging.map(|belonging| belonging.cluster);
+        self.metadata_lost(cluster, &why);
+        Ok(())
+    }
+
+    /// From now on this server waits for others to give it a replica of the metadata.
+    fn metadata_lost(&mut self, cluster: Option<ClusterId>, why: &str) {
+        tracing::error!(
+            "JetStream metadata: the replica of this server is lost: {why}. Its streams and files are kept; it waits for the \
+             other servers of its cluster to replace it, for which a majority of them must be there"
+        );
+        if let Some(cluster) = cluster {
+            self.set_cluster_id(cluster);
+        }
+        let now = self.now.mono;
+        self.groups.formation.lost = Some(Lost {
+            cluster,
+            remind_at: now + REMIND,
+        });
+        self.groups.formation.seeking = true;
+        self.groups.formation.next_tick = Some(now);
+    }
+
+    /// A peer has proved that something is gone which this server's replica of the metadata had: it is given up, and
+    /// another one is asked for. What is in it stays in force until then.
+    pub(super) fn give_up_lost_metadata(&mut self) {
+        let Some(slot) = self.slot(GroupId::META) else {
+            return;
+        };
+        if slot.raft.failure() != Some(Failure::Lost) {
+            return;
+        }
+        let Some(meta) = self.meta() else { return };
+        let identity = &self.shared.identity;
+        let made_now = meta
+            .server(identity.node)
+            .is_none_or(|server| server.birth == identity.boot);
+        if made_now {
+            // Another one can only be made in another start.
+            return;
+        }
+        let cluster = meta.cluster();
+        let Some(slot) = self.groups.slots.remove(&GroupId::META) else {
+            return;
+        };
+        if let Some(at) = slot.armed {
+            self.groups.timers.remove(&(at, GroupId::META));
+        }
+        self.groups.touched.remove(&GroupId::META);
+        self.groups.wanted_checkpoints.remove(&GroupId::META);
+        let group = GroupId::META;
+        self.groups.log(&WalRecord::Destroyed { group });
+        self.end_all(*slot);
+        self.metadata_lost(
+            Some(cluster),
+            "another server knows of entries that were in its log",
+        );
     }
 
     fn new_cluster_id(&mut self) -> ClusterId {
@@ -127,7 +286,12 @@ impl Core {
     }
 
     fn my_status(&self) -> Status {
-        let cluster = self.meta().map(|meta| meta.cluster().to_string());
+        let lost = self.groups.formation.lost.as_ref();
+        let has = match (self.meta(), lost) {
+            (Some(meta), _) => Has::Metadata(meta.cluster().to_string()),
+            (None, Some(lost)) => Has::Lost(lost.cluster.map(|cluster| cluster.to_string())),
+            (None, None) => Has::Nothing,
+        };
         let mut proposal: Vec<u64> = self
             .shared
             .peers
@@ -140,7 +304,7 @@ impl Core {
         proposal.push(self.shared.identity.node.0);
         proposal.sort_unstable();
         Status {
-            cluster,
+            has,
             proposal,
             spec: self.my_spec(),
             boot: self.shared.identity.boot.0.to_string(),
@@ -178,12 +342,7 @@ impl Core {
         let known = peers
             .iter()
             .all(|node| self.groups.formation.peers.contains_key(node));
-        let all_formed = self
-            .groups
-            .formation
-            .peers
-            .values()
-            .all(|peer| peer.cluster.is_some());
+        let all_formed = self.groups.formation.peers.values().all(Status::has_metadata);
         for node in peers {
             self.tell(node, &Message::Status(status.clone()));
         }
@@ -192,7 +351,8 @@ impl Core {
         } else {
             self.invite();
         }
-        let settled = !self.groups.formation.seeking && known && all_formed;
+        let noted = self.note_belonging();
+        let settled = !self.groups.formation.seeking && known && all_formed && noted;
         if !settled {
             self.groups.formation.next_tick = Some(now + TICK);
         }
@@ -201,12 +361,16 @@ impl Core {
     /// Looks whether a cluster can be founded or joined.
     fn seek(&mut self, mine: &Status) {
         let table = self.shared.peers.load_full();
+        if self.groups.formation.lost.is_some() {
+            self.remind_of_loss();
+            return;
+        }
         if let Some((node, _)) = self
             .groups
             .formation
             .peers
             .iter()
-            .find(|(_, peer)| peer.cluster.is_some())
+            .find(|(_, peer)| peer.has_metadata())
         {
             // The status told above is the request to join; the cluster's answer brings the replica id.
             tracing::debug!("Asking node {node} to join its cluster");
@@ -222,7 +386,7 @@ impl Core {
         let agreed = mine.proposal.iter().filter(|id| **id != me.0).all(|id| {
             peers
                 .get(&NodeId(*id))
-                .is_some_and(|peer| peer.cluster.is_none() && peer.proposal == mine.proposal)
+                .is_some_and(|peer| peer.has == Has::Nothing && peer.proposal == mine.proposal)
         });
         if !agreed || mine.proposal.first() != Some(&me.0) {
             return;
@@ -238,12 +402,46 @@ impl Core {
         self.invite();
     }
 
+    /// Says again and again what a server without its metadata waits for.
+    fn remind_of_loss(&mut self) {
+        let now = self.now.mono;
+        let formation = &mut self.groups.formation;
+        let Some(lost) = formation.lost.as_mut().filter(|lost| lost.remind_at <= now) else {
+            return;
+        };
+        lost.remind_at = now + REMIND;
+        let cluster = lost.cluster.map(|cluster| cluster.to_string());
+        let same = |peer: &&Status| cluster.is_none() || peer.cluster() == cluster.as_ref();
+        let have = formation
+            .peers
+            .values()
+            .filter(same)
+            .filter(|peer| peer.has_metadata());
+        let lack = formation
+            .peers
+            .values()
+            .filter(same)
+            .filter(|peer| matches!(peer.has, Has::Lost(_)));
+        tracing::warn!(
+            "JetStream metadata: this server still waits for a replica in place of the one that is lost; of the servers that \
+             it has reached, {} have the metadata and {} have lost it, too. A majority of all replicas is needed to replace \
+             one; nothing is founded anew",
+            have.count(),
+            lack.count()
+        );
+    }
+
     /// Carries out a step into a cluster.
     fn formed(&mut self, cluster: ClusterId, step: impl FnOnce(&mut Self) -> Result<(), String>) {
         match step(self) {
             Ok(()) => {
                 tracing::info!("JetStream cluster formed: id {:032x}", cluster.0);
                 self.groups.formation.seeking = false;
+                if self.groups.formation.lost.take().is_some() {
+                    tracing::info!(
+                        "JetStream metadata: the lost replica of this server is replaced; it is being filled"
+                    );
+                }
                 self.groups.formation.next_tick = Some(self.now.mono + TICK);
                 self.set_cluster_id(cluster);
                 self.follow_listing();
@@ -264,50 +462,52 @@ impl Core {
             .and_then(|birth| Meta::restore(&birth.meta).ok());
         let mut messages = Vec::new();
         let mut commands = Vec::new();
+        let ours = cluster.to_string();
         for (node, peer) in &self.groups.formation.peers {
-            match &peer.cluster {
-                Some(theirs) if *theirs != cluster.to_string() => {
-                    self.groups.formation.warned |= {
-                        if !self.groups.formation.warned {
-                            tracing::error!(
-                                "Server {:?} belongs to another cluster ({theirs}, this is {cluster}); the two are kept apart",
-                                peer.spec.name
-                            );
-                        }
-                        true
-                    };
+            if let Some(theirs) = peer.cluster().filter(|theirs| **theirs != ours) {
+                if !self.groups.formation.warned {
+                    tracing::error!(
+                        "Server {:?} belongs to another cluster ({theirs}, this is {cluster}); the two are kept apart",
+                        peer.spec.name
+                    );
                 }
-                Some(_) => {}
-                None => {
-                    let boot = peer.boot();
-                    let listed = self.meta().and_then(|meta| meta.server(*node));
-                    let founds = founders.as_ref().is_some_and(|founders| {
-                        founders
-                            .server(*node)
-                            .zip(listed)
-                            .is_some_and(|(founder, listed)| {
-                                founder.meta_replica == listed.meta_replica && listed.birth == boot
-                            })
-                    });
-                    if founds && let Some(birth) = &founding {
-                        messages.push((*node, Message::Found(birth.to_vec())));
-                    } else if let Some(server) = listed.filter(|listed| listed.birth == boot) {
-                        messages.push((
-                            *node,
-                            Message::Join {
-                                cluster: cluster.to_string(),
-                                replica: server.meta_replica.0,
-                                meta: state.clone(),
-                            },
-                        ));
-                    } else if listed.is_some() {
-                        // It had a replica, or was to have one, in an earlier start.
-                        commands.push(MetaCommand::MetaReplicaReplace { node: *node, boot });
-                    } else {
-                        let server = peer.spec.clone();
-                        commands.push(MetaCommand::ServerJoin { server, boot });
-                    }
-                }
+                self.groups.formation.warned = true;
+                continue;
+            }
+            if peer.has_metadata() {
+                continue;
+            }
+            let boot = peer.boot();
+            let listed = self.meta().and_then(|meta| meta.server(*node));
+            let founds = founders.as_ref().is_some_and(|founders| {
+                founders
+                    .server(*node)
+                    .zip(listed)
+                    .is_some_and(|(founder, listed)| {
+                        founder.meta_replica == listed.meta_replica && listed.birth == boot
+                    })
+            });
+            if founds
+                && peer.has == Has::Nothing
+                && let Some(birth) = &founding
+            {
+                messages.push((*node, Message::Found(birth.to_vec())));
+            } else if let Some(server) = listed.filter(|listed| listed.birth == boot) {
+                messages.push((
+                    *node,
+                    Message::Join {
+                        cluster: cluster.to_string(),
+                        replica: server.meta_replica.0,
+                        meta: state.clone(),
+                    },
+                ));
+            } else if listed.is_some() {
+                // It had a replica, or was to have one, in an earlier start.
+                commands.push(MetaCommand::MetaReplicaReplace { node: *node, boot });
+            } else if peer.has != Has::Lost(None) {
+                // One that has lost even the name of its cluster is let in only where it is known.
+                let server = peer.spec.clone();
+                commands.push(MetaCommand::ServerJoin { server, boot });
             }
         }
         for (node, message) in messages {
@@ -328,6 +528,11 @@ impl Core {
 
     /// This node leads the metadata: it invites who is missing.
     pub(super) fn formation_leads(&mut self) {
+        self.look_at_formation();
+    }
+
+    /// Something has changed that what is waited for, or noted, may depend on.
+    pub(super) fn look_at_formation(&mut self) {
         self.groups.formation.next_tick = Some(self.now.mono);
     }
 
@@ -375,16 +580,21 @@ impl Core {
                     self.groups.formation.next_tick = Some(now);
                 }
             }
-            Message::Found(birth) if self.groups.formation.seeking => self.found_with(&Bytes::from(birth)),
+            Message::Found(birth)
+                if self.groups.formation.seeking && self.groups.formation.lost.is_none() =>
+            {
+                self.found_with(&Bytes::from(birth));
+            }
             Message::Join {
                 cluster,
                 replica,
                 meta,
             } if self.groups.formation.seeking => {
-                if let Ok(cluster) = cluster.parse()
+                let known = self.groups.formation.lost.as_ref().and_then(|lost| lost.cluster);
+                if let Ok(cluster) = cluster.parse().map(ClusterId)
+                    && known.is_none_or(|known| known == cluster)
                     && self.is_meant(ReplicaId(replica), &meta)
                 {
-                    let cluster = ClusterId(cluster);
                     self.formed(cluster, |core| core.join_meta(ReplicaId(replica), &meta));
                 }
             }

@@ -6,7 +6,7 @@
 
 use super::meta::MetaNotice;
 use crate::worker::Core;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidelock_base::{GroupId, ReplicaId, WorkerId};
 use tidelock_jetstream::meta::StreamEntry;
@@ -68,9 +68,10 @@ impl Core {
             .values()
             .map(|slot| (slot.group, slot.me))
             .chain(self.groups.presence.replicas())
+            .chain(self.groups.damages.replicas())
             .filter(|(group, replica)| listing.is_removed(*group, *replica))
             .collect();
-        for (group, replica) in removed {
+        for (group, replica) in removed.into_iter().collect::<BTreeSet<_>>() {
             tracing::info!("Replica {replica} of group {group} was removed meanwhile");
             self.remove_replica(group, replica);
         }

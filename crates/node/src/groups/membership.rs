@@ -181,7 +181,7 @@ impl Core {
     fn reconcile_known(&mut self, group: GroupId) {
         if group == GroupId::META {
             self.reconcile_meta();
-        } else if let Some(slot) = self.slot(group).filter(|slot| !slot.is_settled()) {
+        } else if let Some(slot) = self.slot(group).filter(|slot| slot.listed && !slot.is_settled()) {
             let wanted = to_stay(&slot.replicas);
             self.reconcile_members(group, &wanted);
         }
@@ -339,6 +339,7 @@ impl Core {
 
     /// The metadata's list of servers has changed.
     pub(super) fn meta_servers_changed(&mut self) {
+        self.look_at_formation();
         self.reconcile_meta();
     }
 

@@ -200,6 +200,7 @@ impl Core {
             MetaNotice::Changed(entry) => {
                 if let Some(slot) = self.slot_mut(entry.group) {
                     slot.replicas.clone_from(&entry.replicas);
+                    slot.listed = true;
                 }
                 self.presence_changed(&entry);
                 self.reconcile(&entry);

@@ -17,8 +17,10 @@
 //! - a memory stream's group writes nothing to the log; it is founded anew at each start.
 
 mod apply;
+mod belonging;
 mod chain;
 mod checkpoint;
+mod damage;
 mod drive;
 mod early;
 mod effects;
@@ -38,7 +40,6 @@ mod view;
 pub(crate) use effects::Fx;
 pub use listing::Listing;
 pub use meta::MetaNotice;
-pub(crate) use open::OpenError;
 pub use view::ReplicaView;
 
 use crate::api;
@@ -102,8 +103,10 @@ pub(crate) struct Slot {
     pub(crate) account: AccountId,
     /// Name of the stream; `_meta_` for the metadata.
     pub(crate) name: Arc<str>,
-    /// All replicas, as the metadata has them.
+    /// All replicas, as the metadata has them; only this one as long as `listed` is false.
     pub(crate) replicas: Vec<Replica>,
+    /// The metadata has said who the replicas are.
+    listed: bool,
     /// It leads, and has applied the first entry of its own term: its state is current.
     pub(crate) leads: bool,
     /// When it began to lead.
@@ -197,6 +200,8 @@ pub(crate) struct Groups {
     /// Where the leader of a group was last seen, for groups without a local replica.
     pub(crate) hints: BTreeMap<GroupId, NodeId>,
     formation: formation::Formation,
+    noted: belonging::Noted,
+    damages: damage::Damages,
     presence: presence::Presence,
     membership_at: Option<Mono>,
     files: checkpoint::Files,

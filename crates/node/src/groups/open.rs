@@ -1,38 +1,27 @@
 //! Opening a node's store: what was durable comes back, and a store that is new is founded.
 //!
-//! Waits for the disk; runs once, before the first turn. Files: `node` (ids), `wal/…` (lanes), `groups/<id>`
+//! Waits for the disk; runs once, before the first turn. Files: `node` (the store's id), `cluster` (`belonging.rs`), `wal/…` (lanes), `groups/<id>`
 //! (checkpoints), `streams/<folder>/…` (blocks).
 
 use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{blocks_folder, checkpoint_file};
-use super::{Machine, Open, Slot, checkpoint, snapshot};
+use super::damage::{Kept, Unopened};
+use super::{Machine, Open, Slot, belonging, checkpoint, damage, snapshot};
 use crate::shared::Budgets;
 use crate::worker::Core;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tidelock_base::{AccountId, BootId, ClusterId, GroupId, ReplicaId, Wall};
 use tidelock_jetstream::config::{Storage, StreamConfig};
 use tidelock_jetstream::meta::{Meta, Replica, ServerSpec, StreamEntry};
 use tidelock_jetstream::stream::Stream;
 use tidelock_record::{Disk, IoError, IoOp};
-use tidelock_replica::{EntryKind, Group, GroupConfig, HardState, Limits, LogEntry, Members, Start, Timers};
+use tidelock_replica::{
+    EntryKind, Group, GroupConfig, HardState, Limits, LogEntry, Members, Start, StartError, Timers,
+};
 use tidelock_store::{OnLoss, StoreConfig, StoreKind};
-use tidelock_wal::{Lane, RecoveredGroup, WalError, WalRecord};
-
-/// Why a store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    /// The log.
-    #[error(transparent)]
-    Wal(#[from] WalError),
-    /// Another file.
-    #[error("{0}")]
-    Io(#[from] IoError),
-    /// The metadata cannot be read, so that nothing can be known about the streams.
-    #[error("the metadata cannot be read: {0}")]
-    Meta(String),
-}
+use tidelock_wal::{Lane, Recovered, RecoveredGroup, WalRecord};
 
 /// What the log remembers of a group from its creation.
 pub(super) struct Birth {
@@ -85,24 +74,36 @@ impl Birth {
 }
 
 impl Core {
-    /// Takes over this worker's lane and the groups that it holds.
+    /// Takes over this worker's lane and the groups that it holds. Those that cannot be opened are kept as they are;
+    /// what becomes of a replica of the metadata is decided next, in [`Core::begin_formation`].
     pub(crate) fn open_groups(
         &mut self,
         lane: Lane,
-        groups: BTreeMap<GroupId, RecoveredGroup>,
+        recovered: Recovered,
         disk: &Arc<dyn Disk + Send + Sync>,
-    ) -> Result<(), OpenError> {
+    ) {
         self.groups.lane.lane = Some(lane);
         self.disk = Some(Arc::clone(disk));
-        for (group, recovered) in groups {
-            if let Err(text) = self.open_group(group, &recovered, &**disk) {
-                if group == GroupId::META {
-                    return Err(OpenError::Meta(text));
-                }
-                tracing::error!("Group {group} cannot be opened: {text}; its files are kept");
+        self.groups.damages.found(recovered.damage);
+        for (group, recovered) in recovered.groups {
+            if let Err(why) = self.open_group(group, &recovered, &**disk) {
+                self.keep_group(group, &recovered, why, &**disk);
             }
         }
-        Ok(())
+    }
+
+    fn keep_group(&mut self, group: GroupId, recovered: &RecoveredGroup, why: Unopened, disk: &dyn Disk) {
+        let why = self.with_places(group, why);
+        if group != GroupId::META {
+            tracing::error!("Group {group} cannot be opened: {why}; its files are kept");
+        }
+        let kept = Kept {
+            replica: recovered.replica,
+            why,
+            begun: !has_not_begun(recovered),
+            folders: damage::folders_of(group, disk),
+        };
+        self.groups.damages.keep(group, kept);
     }
 
     fn open_group(
@@ -110,15 +111,17 @@ impl Core {
         group: GroupId,
         recovered: &RecoveredGroup,
         disk: &dyn Disk,
-    ) -> Result<(), String> {
-        let birth = Birth::decode(&recovered.created).ok_or("its record of creation cannot be read")?;
-        let (checkpoint, staged) = self.newest_checkpoint(group, recovered, disk)?;
+    ) -> Result<(), Unopened> {
+        let birth = Birth::decode(&recovered.created).ok_or("its record of creation is lost")?;
+        let (checkpoint, staged) = self
+            .newest_checkpoint(group, recovered, disk)
+            .map_err(|why| why.in_file(&self.path_of(&format!("groups/{group}"))))?;
         if group != GroupId::META && checkpoint.is_none() && has_not_begun(recovered) {
             // Nothing of it has left this server, and must not before it is recorded that it is here.
             self.groups.presence.found(group, recovered.replica, birth);
             return Ok(());
         }
-        check_whole(&birth, recovered, checkpoint.as_ref())?;
+        check_whole(group, &birth, recovered, checkpoint.as_ref())?;
         let new = folder_of(group, recovered.replica);
         let machine = match &checkpoint {
             Some(checkpoint) => restore(
@@ -134,15 +137,39 @@ impl Core {
             }
         };
         let start = start_of(&birth, recovered, checkpoint.as_ref());
+        if group == GroupId::META {
+            let founding = Meta::restore(&birth.meta).map_err(|e| e.to_string())?;
+            if let Some(text) = belonging::foreign(&founding, recovered.replica, self.shared.identity.node) {
+                return Err(Unopened::Failed(text));
+            }
+        }
         if group == GroupId::META && !birth.voters.is_empty() {
             self.groups.formation.birth = Some(recovered.created.clone());
         }
         let folder = checkpoint.map_or(new, |checkpoint| checkpoint.folder);
         self.add_slot(group, recovered.replica, &birth, machine, start, folder)?;
+        if recovered.damaged {
+            self.goes_on_alone(group, &birth, recovered);
+        }
         if staged {
             self.want_checkpoint(group);
         }
         Ok(())
+    }
+
+    /// Something of a log is lost, and no other replica has it.
+    fn goes_on_alone(&mut self, group: GroupId, birth: &Birth, recovered: &RecoveredGroup) {
+        if recovered.log_is_whole {
+            // It has no one to whom it could have promised a vote.
+            self.groups.log(&WalRecord::Healed { group });
+            return;
+        }
+        let why = self.with_places(group, "records of its log are lost".into());
+        tracing::error!(
+            "JetStream stream '{} > {}': {why}; no other replica has them, so messages that were acknowledged may be missing",
+            birth.account,
+            birth.name
+        );
     }
 
     /// The newest durable state: that of an installed snapshot, or the file of checkpoints.
@@ -151,7 +178,7 @@ impl Core {
         group: GroupId,
         recovered: &RecoveredGroup,
         disk: &dyn Disk,
-    ) -> Result<(Option<Checkpoint>, bool), String> {
+    ) -> Result<(Option<Checkpoint>, bool), Unopened> {
         let file = checkpoint_file(group).map_err(|e| e.to_string())?;
         let stored = match disk.size(&file).and_then(|size| disk.read(&file, 0, size)) {
             Ok(bytes) => {
@@ -163,7 +190,7 @@ impl Core {
                 Some(checkpoint).filter(|checkpoint| checkpoint.replica == recovered.replica)
             }
             Err(IoError::NotFound) => None,
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.to_string().into()),
         };
         let installed = recovered
             .snapshot
@@ -187,7 +214,7 @@ impl Core {
         machine: Machine,
         start: Start,
         folder: String,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unopened> {
         self.groups.lives += 1;
         let config = GroupConfig {
             group,
@@ -205,7 +232,7 @@ impl Core {
         };
         let members = start.members.clone();
         let applied_term = start.base.term;
-        let raft = Group::new(config, start, self.now.mono).map_err(|e| e.to_string())?;
+        let raft = Group::new(config, start, self.now.mono).map_err(|error| unstartable(&error))?;
         let settled_beyond = raft.last_index();
         let durable = match &machine {
             Machine::Stream(stream) => stream.config().storage == Storage::File,
@@ -215,6 +242,7 @@ impl Core {
             Machine::Meta(meta) => super::membership::meta_replicas(meta),
             Machine::Stream(_) => self.known_replicas(group, me, &members),
         };
+        let listed = group == GroupId::META || self.entry_of(group).is_some();
         let account = self.shared.account_id(&birth.account).unwrap_or(AccountId(0));
         let slot = Slot {
             group,
@@ -224,6 +252,7 @@ impl Core {
             account,
             name: birth.name.as_str().into(),
             replicas,
+            listed,
             leads: false,
             leads_since: Wall(0),
             moving_since: None,
@@ -258,9 +287,14 @@ impl Core {
         Ok(())
     }
 
+    /// What the metadata here says of a stream.
+    fn entry_of(&self, group: GroupId) -> Option<&StreamEntry> {
+        self.meta()?.stream_of_group(group)
+    }
+
     /// The replicas of a stream as the metadata here has them, or at least this one.
     fn known_replicas(&self, group: GroupId, me: ReplicaId, members: &Members) -> Vec<Replica> {
-        if let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)) {
+        if let Some(entry) = self.entry_of(group) {
             return entry.replicas.clone();
         }
         let role = if members.voters.contains(&me) {
@@ -312,7 +346,8 @@ impl Core {
             Machine::Meta(Box::new(meta)),
             start,
             String::new(),
-        )?;
+        )
+        .map_err(|why| why.to_string())?;
         if first {
             let now = self.now.mono;
             if let Some(slot) = self.slot_mut(GroupId::META) {
@@ -345,6 +380,10 @@ impl Core {
             Start::join(),
             String::new(),
         )
+        .map_err(|why| why.to_string())?;
+        // What is damaged of the replica before is of no more interest.
+        self.groups.damages.forget(GroupId::META);
+        Ok(())
     }
 
     pub(super) fn log_birth(&mut self, group: GroupId, me: ReplicaId, birth: &Birth) {
@@ -369,10 +408,12 @@ impl Core {
         };
         let folder = folder_of(entry.group, me);
         let machine = found(entry.group, birth, &folder, &self.shared.budgets)?;
-        self.add_slot(entry.group, me, birth, machine, start, folder)?;
+        self.add_slot(entry.group, me, birth, machine, start, folder)
+            .map_err(|why| why.to_string())?;
         let now = self.now.mono;
         if let Some(slot) = self.slot_mut(entry.group) {
             slot.replicas.clone_from(&entry.replicas);
+            slot.listed = true;
             if birth.voters.first() == Some(&me) {
                 slot.raft.campaign(now);
             }
@@ -382,7 +423,9 @@ impl Core {
 
     /// Stops a replica for good and removes its files.
     pub(super) fn remove_replica(&mut self, group: GroupId, replica: ReplicaId) {
-        if self.forget_waiting(group, replica) {
+        let waited = self.forget_waiting(group, replica);
+        self.remove_kept(group, replica);
+        if waited {
             return;
         }
         if self.slot(group).is_none_or(|slot| slot.me != replica) {
@@ -421,14 +464,20 @@ fn has_not_begun(recovered: &RecoveredGroup) -> bool {
         && !recovered.damaged
 }
 
-/// What is certain to be lost: such a replica of several must not come back (DESIGN section 7).
+/// What is certain to be lost: such a replica of several must not come back (DESIGN section 7). Nor the only one of the
+/// metadata, unless its log is whole: ids that it has given out would be given out again.
 fn check_whole(
+    group: GroupId,
     birth: &Birth,
     recovered: &RecoveredGroup,
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(), &'static str> {
-    let alone = birth.voters.len() == 1 && checkpoint.is_none_or(|one| one.members.voters.len() <= 1);
-    if recovered.damaged && !alone {
+    let log_says = recovered.members.as_ref().and_then(|blob| blob.get(8..));
+    let alone = birth.voters.len() == 1
+        && checkpoint.is_none_or(|one| one.members.all().len() <= 1)
+        && log_says.is_none_or(|bytes| Members::decode(bytes).is_ok_and(|members| members.all().len() <= 1));
+    let may_lose_entries = group != GroupId::META || recovered.log_is_whole;
+    if recovered.damaged && !(alone && may_lose_entries) {
         return Err("records of its log are lost");
     }
     let covered = checkpoint.map_or(0, |checkpoint| checkpoint.position.index.0);
@@ -436,6 +485,16 @@ fn check_whole(
         return Err("its checkpoint is lost");
     }
     Ok(())
+}
+
+/// Why a replica's consensus does not start.
+fn unstartable(error: &StartError) -> Unopened {
+    match error {
+        StartError::Lost { .. } | StartError::Gap { .. } | StartError::Disorder { .. } => {
+            Unopened::Damaged(error.to_string())
+        }
+        StartError::BadChange { .. } | StartError::Config(_) => Unopened::Failed(error.to_string()),
+    }
 }
 
 /// The state of a new group.

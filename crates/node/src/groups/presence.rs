@@ -26,6 +26,8 @@ use tidelock_wal::WalRecord;
 pub(super) struct Presence {
     newborn: BTreeMap<GroupId, Newborn>,
     lost: BTreeMap<GroupId, Lost>,
+    /// Damaged ones that had begun, and of which the metadata here, as far as it has come, does not say so yet.
+    begun: BTreeMap<GroupId, ReplicaId>,
 }
 
 /// A replica that was made and is not recorded yet.
@@ -57,13 +59,15 @@ impl Presence {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.newborn.is_empty() && self.lost.is_empty()
+        self.newborn.is_empty() && self.lost.is_empty() && self.begun.is_empty()
     }
 
     /// The replicas that do not run.
     pub(super) fn replicas(&self) -> impl Iterator<Item = (GroupId, ReplicaId)> + '_ {
         let newborn = self.newborn.iter().map(|(group, one)| (*group, one.replica));
-        newborn.chain(self.lost.iter().map(|(group, one)| (*group, one.replica)))
+        let lost = self.lost.iter().map(|(group, one)| (*group, one.replica));
+        let begun = self.begun.iter().map(|(group, replica)| (*group, *replica));
+        newborn.chain(lost).chain(begun)
     }
 }
 
@@ -81,6 +85,13 @@ impl Core {
             .filter(|newborn| newborn.replica == replica.id)
             .map(|newborn| newborn.birth.boot);
         let made_anew = entry.spec.storage == Storage::Memory && entry.replicas.len() == 1;
+        let kept = self.groups.damages.kept(entry.group);
+        let begun = kept.is_some_and(|kept| kept.begun && kept.replica == replica.id);
+        if begun && replica.present.is_none() {
+            self.groups.presence.begun.insert(entry.group, replica.id);
+            return;
+        }
+        self.groups.presence.begun.remove(&entry.group);
         match (newborn, replica.present) {
             (Some(here), Some(recorded)) if here == recorded && !replica.lost => self.bring_up(entry),
             (Some(_), None) => self.tell_present(entry.group),
@@ -135,36 +146,57 @@ impl Core {
             logged: !memory,
         };
         self.groups.presence.newborn.insert(entry.group, newborn);
+        self.groups.damages.forget(entry.group);
         self.tell_present(entry.group);
     }
 
-    /// A replica that was recorded has no state here.
+    /// A replica that was recorded has no state here. The others of its group replace it; where there is none, the
+    /// metadata need not know, so that the replica can come back if its files are put back.
     fn lose(&mut self, entry: &StreamEntry, replica: &Replica) {
         self.forget_newborn(entry.group);
         let known = self.groups.presence.lost.get(&entry.group);
-        let shown = known.is_some_and(|lost| lost.replica == replica.id && lost.shown);
-        if replica.lost && !shown {
-            let (account, name) = (&entry.account, &entry.spec.name);
-            if entry.replicas.len() > 1 {
-                tracing::error!(
-                    "JetStream stream '{account} > {name}': replica {} of this server is lost; it is replaced once a \
-                     majority of the others is there",
-                    replica.id
-                );
-            } else {
-                tracing::error!(
-                    "JetStream stream '{account} > {name}': its only replica, {}, is lost, and with it all messages; the \
-                     stream stays down until it is deleted",
-                    replica.id
-                );
-            }
+        let known = known.filter(|lost| lost.replica == replica.id);
+        let alone = entry.replicas.len() == 1 && entry.state == GroupState::Formed;
+        let news = if alone {
+            known.is_none()
+        } else {
+            replica.lost && known.is_none_or(|lost| !lost.shown)
+        };
+        if news {
+            self.report_lost(entry, replica, alone);
         }
         let lost = Lost {
             replica: replica.id,
-            shown: replica.lost,
+            shown: replica.lost || alone,
         };
         self.groups.presence.lost.insert(entry.group, lost);
         self.look_soon();
+    }
+
+    fn report_lost(&self, entry: &StreamEntry, replica: &Replica, alone: bool) {
+        let (account, name, id) = (&entry.account, &entry.spec.name, replica.id);
+        let kept = self.groups.damages.kept(entry.group);
+        match (kept, alone) {
+            (None, false) => tracing::error!(
+                "JetStream stream '{account} > {name}': replica {id} of this server is lost; it is replaced once a majority \
+                 of the others is there"
+            ),
+            (Some(kept), false) => tracing::error!(
+                "JetStream stream '{account} > {name}': replica {id} of this server is damaged: {}; it is replaced once a \
+                 majority of the others is there",
+                kept.why
+            ),
+            (None, true) => tracing::error!(
+                "JetStream stream '{account} > {name}' stays down: this store has nothing of its only replica, {id}; put the \
+                 store's files back from a backup, or delete the stream"
+            ),
+            (Some(kept), true) => tracing::error!(
+                "JetStream stream '{account} > {name}' stays down: {}. It has no other replica. Nothing was deleted, its \
+                 files are kept: {}; put them back from a backup, or delete the stream",
+                kept.why,
+                self.files_of(entry.group, kept)
+            ),
+        }
     }
 
     /// A listed replica that did not run is to go; `false` if it is none of those.
@@ -178,6 +210,7 @@ impl Core {
 
     fn forget_absent(&mut self, group: GroupId) {
         self.groups.presence.lost.remove(&group);
+        self.groups.presence.begun.remove(&group);
         self.forget_newborn(group);
     }
 
@@ -214,6 +247,7 @@ impl Core {
 
     /// Tells again what the metadata does not show yet.
     pub(super) fn tick_presence(&mut self) {
+        self.give_up_lost_metadata();
         let newborn: Vec<GroupId> = self.groups.presence.newborn.keys().copied().collect();
         for group in newborn {
             self.tell_present(group);

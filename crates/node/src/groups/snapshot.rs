@@ -427,6 +427,7 @@ impl Core {
         }
         if group == GroupId::META {
             self.publish_directory(|directory| directory.applied = position.index);
+            self.look_at_formation();
             self.follow_listing();
         }
         self.want_checkpoint(group);

@@ -2,16 +2,14 @@
 
 use super::{Core, Worker};
 use crate::deliver_batch::Message;
-use crate::groups::OpenError;
 use crate::interest::{Change, ConnKey, Service, Target};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidelock_base::{AccountId, GroupId};
+use tidelock_base::AccountId;
 use tidelock_record::Disk;
-use tidelock_wal::{Lane, RecoveredGroup};
+use tidelock_wal::{Lane, Recovered};
 
-/// What a node needs to open its store: the lane of each worker, and the groups in it.
-pub(super) type OpenedLane = (Lane, BTreeMap<GroupId, RecoveredGroup>);
+/// What a node needs to open its store: the lane of each worker, and what was found in it.
+pub(super) type OpenedLane = (Lane, Recovered);
 
 impl Core {
     /// Hands a message to a service; answers whether somebody will deal with it.
@@ -72,7 +70,8 @@ impl Worker {
     /// all workers have been placed before ([`crate::NodeShared::place_groups`]).
     ///
     /// # Errors
-    /// When the metadata of the store cannot be read, or a group was placed at another worker; the text is for the log.
+    /// When the metadata of the store cannot be read and no other server can have it, when files of different stores were
+    /// mixed, or when a group was placed at another worker; the text is for the log.
     pub fn start(
         &mut self,
         lane: Option<OpenedLane>,
@@ -81,8 +80,9 @@ impl Worker {
         if self.core.id.0 == 0 {
             self.core.enter_services();
         }
-        if let (Some((lane, groups)), Some(disk)) = (lane, disk) {
-            if let Some(group) = groups
+        if let (Some((lane, recovered)), Some(disk)) = (lane, disk) {
+            if let Some(group) = recovered
+                .groups
                 .keys()
                 .find(|group| self.core.shared.worker_of(**group) != self.core.id)
             {
@@ -90,11 +90,9 @@ impl Worker {
                     "group {group} is in the lane of another worker than it was placed at"
                 ));
             }
-            self.core
-                .open_groups(lane, groups, &disk)
-                .map_err(|e: OpenError| e.to_string())?;
+            self.core.open_groups(lane, recovered, &disk);
         }
-        self.core.begin_formation();
+        self.core.begin_formation()?;
         self.core.follow_listing();
         Ok(())
     }

@@ -194,12 +194,21 @@ impl Net {
     /// Adds a node with this configuration; answers its number.
     pub(crate) fn add(&mut self, workers: u16, config: &str) -> usize {
         let number = self.nodes.len();
-        let node = self.make(number, workers, config, 0, None);
+        let node = self
+            .make(number, workers, config, 0, None)
+            .expect("a readable store");
         self.nodes.push(node);
         number
     }
 
-    fn make(&self, number: usize, workers: u16, config: &str, life: u64, disk: Option<Arc<MemDisk>>) -> Node {
+    fn make(
+        &self,
+        number: usize,
+        workers: u16,
+        config: &str,
+        life: u64,
+        disk: Option<Arc<MemDisk>>,
+    ) -> Result<Node, String> {
         let options = options(config);
         let id = number as u64 + 1;
         let name = options
@@ -237,9 +246,9 @@ impl Net {
             .is_some()
             .then(|| disk.unwrap_or_else(|| Arc::new(MemDisk::new())));
         if let Some(disk) = &disk {
-            self.start(&mut workers, disk);
+            self.start(&mut workers, disk)?;
         }
-        Node {
+        Ok(Node {
             shared,
             mail: workers.iter().map(|_| VecDeque::new()).collect(),
             disk_jobs: workers.iter().map(|_| VecDeque::new()).collect(),
@@ -249,11 +258,11 @@ impl Net {
             disk,
             disk_held: false,
             checkpoints: Vec::new(),
-        }
+        })
     }
 
     /// Starts JetStream on what the disk has.
-    fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) {
+    fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) -> Result<(), String> {
         let config = LaneConfig {
             segment_bytes: self.segment_bytes,
             ..LaneConfig::new(7)
@@ -264,10 +273,9 @@ impl Net {
             .lanes;
         for (worker, (lane, recovered)) in workers.iter_mut().zip(lanes) {
             worker.begin(self.now);
-            worker
-                .start(Some((lane, recovered.groups)), Some(Arc::clone(disk) as _))
-                .expect("a readable store");
+            worker.start(Some((lane, recovered)), Some(Arc::clone(disk) as _))?;
         }
+        Ok(())
     }
 
     /// Stops the disk of a node, or lets it go on.
@@ -296,15 +304,29 @@ impl Net {
 
     /// Starts a node again that was killed: the same store, another life.
     pub(crate) fn restart(&mut self, node: usize, workers: u16, config: &str, life: u64) {
-        assert!(!self.nodes[node].running, "it runs");
-        let disk = self.nodes[node].disk.take();
-        self.nodes[node] = self.make(node, workers, config, life, disk);
+        self.try_restart(node, workers, config, life)
+            .expect("a readable store");
     }
 
-    /// The replicas of a node.
+    /// The same; what keeps it from starting is the error.
+    pub(crate) fn try_restart(
+        &mut self,
+        node: usize,
+        workers: u16,
+        config: &str,
+        life: u64,
+    ) -> Result<(), String> {
+        assert!(!self.nodes[node].running, "it runs");
+        let disk = self.nodes[node].disk.clone();
+        self.nodes[node] = self.make(node, workers, config, life, disk)?;
+        Ok(())
+    }
+
+    /// The replicas of a node that runs.
     pub(crate) fn replicas(&self, node: usize) -> Vec<ReplicaView> {
-        let workers = &self.nodes[node].workers;
-        workers.iter().flat_map(Worker::replicas).collect()
+        let node = &self.nodes[node];
+        let workers = node.workers.iter().filter(|_| node.running);
+        workers.flat_map(Worker::replicas).collect()
     }
 
     /// From now on nothing gets from one node to the other: bytes are lost, and what is dialled is never opened.

@@ -1,7 +1,7 @@
 //! Damage of what was synced: told, local to the groups of the batch, remembered, and never mistaken for a torn tail.
 
 use super::{create, damaged, entry, indexes, open, pump, sync, sync_one, truncate};
-use crate::{Damage, DamagedGroups, Lane, LaneEvent, WalRecord};
+use crate::{Damage, DamagedGroups, Lane, LaneEvent, Recovered, WalRecord};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
@@ -146,6 +146,95 @@ fn the_last_batch_is_damage_only_once_settled() {
             assert_eq!(damaged(&open(&disk).1), expected);
         }
     }
+}
+
+fn hard_state(lane: &mut Lane, group: u64, commit: u64) {
+    lane.append(&WalRecord::HardState {
+        group: GroupId(group),
+        term: Term(1),
+        vote: ReplicaId(3),
+        commit: LogIndex(commit),
+    });
+}
+
+/// Group 1 with a batch of its own that is lost: two entries and a commit; what `later` writes comes after it.
+fn lost_batch(later: impl FnOnce(&mut Lane)) -> Recovered {
+    let disk = MemDisk::new();
+    let (mut lane, _) = open(&disk);
+    create(&mut lane, 1);
+    create(&mut lane, 2);
+    entry(&mut lane, 1, 1, b"one");
+    sync(&mut lane, &disk);
+    entry(&mut lane, 1, 2, b"two");
+    entry(&mut lane, 1, 3, b"three");
+    hard_state(&mut lane, 1, 1);
+    let (file, offset, bytes) = sync_one(&mut lane, &disk);
+    later(&mut lane);
+    sync(&mut lane, &disk);
+    let requests = lane.settle();
+    pump(&mut lane, &disk, requests);
+    drop(lane);
+    wipe(&disk, &file, offset, bytes.len() as u64);
+    let (mut lane, recovered) = open(&disk);
+    assert_eq!(recovered.damage[0].groups, {
+        let range = (LogIndex(2), LogIndex(3));
+        DamagedGroups::Known(vec![(GroupId(1), Some(range))])
+    });
+    // The next start says the same.
+    entry(&mut lane, 2, 1, b"goes on");
+    sync(&mut lane, &disk);
+    drop(lane);
+    let (_, again) = open(&disk);
+    assert_eq!(damaged(&again), damaged(&recovered));
+    recovered
+}
+
+#[test]
+fn what_a_checkpoint_covers_and_a_later_vote_replaces_is_not_missed() {
+    let covered = lost_batch(|lane| {
+        entry(lane, 1, 4, b"four");
+        truncate(lane, 1, 3);
+        hard_state(lane, 1, 3);
+    });
+    assert_eq!((damaged(&covered), indexes(&covered, 1)), (vec![], vec![4]));
+
+    let entries_missing = lost_batch(|lane| {
+        entry(lane, 1, 4, b"four");
+        truncate(lane, 1, 2);
+        hard_state(lane, 1, 3);
+    });
+    assert_eq!(damaged(&entries_missing), [1]);
+    assert!(!entries_missing.groups[&GroupId(1)].log_is_whole);
+
+    // It may have voted in the lost batch; alone it may go on.
+    let vote_missing = lost_batch(|lane| {
+        entry(lane, 1, 4, b"four");
+        truncate(lane, 1, 3);
+    });
+    assert_eq!(damaged(&vote_missing), [1]);
+    assert!(vote_missing.groups[&GroupId(1)].log_is_whole);
+}
+
+#[test]
+fn a_lost_creation_is_missed_whatever_came_later() {
+    let disk = MemDisk::new();
+    let (mut lane, _) = open(&disk);
+    create(&mut lane, 1);
+    sync(&mut lane, &disk);
+    lane.append(&WalRecord::Created {
+        group: GroupId(1),
+        replica: ReplicaId(77),
+        blob: b"",
+    });
+    let (file, offset, bytes) = sync_one(&mut lane, &disk);
+    truncate(&mut lane, 1, 5);
+    hard_state(&mut lane, 1, 5);
+    sync(&mut lane, &disk);
+    drop(lane);
+    wipe(&disk, &file, offset, bytes.len() as u64);
+    let (_, recovered) = open(&disk);
+    assert_eq!(damaged(&recovered), [1]);
+    assert!(!recovered.groups[&GroupId(1)].log_is_whole);
 }
 
 #[test]

@@ -5,12 +5,13 @@ use crate::actors::{BUCKET, EVENTS, Scene, WORK};
 use crate::checkers::Replicas;
 use crate::network::{Host, Way};
 use crate::node::Node;
+use crate::world::World;
 use tidelock_record::Fault;
 
 impl Nemesis {
     pub(super) fn strike(&mut self, scene: &mut Scene<'_>) {
         scene.history.count("faults");
-        match self.rng.below(19) {
+        match self.rng.below(20) {
             0..3 => self.crash(scene),
             3 => self.crash_in_operation(scene),
             4 => self.pause(scene),
@@ -21,7 +22,8 @@ impl Nemesis {
             11 => self.fail_disk(scene),
             12 => self.fill_disk(scene),
             13 => self.shift_clock(scene),
-            14 | 15 => self.wipe(scene),
+            14 | 15 => self.lose(scene, "lost disks", World::wipe),
+            16 => self.lose(scene, "damaged disks", World::damage),
             _ => self.step_down(scene),
         }
     }
@@ -46,16 +48,16 @@ impl Nemesis {
         }
     }
 
-    /// A node loses all its files, if nothing is lost with them: every stream has three replicas that vote, and the
-    /// operator is not about to take one of them away.
-    fn wipe(&mut self, scene: &mut Scene<'_>) {
+    /// A node loses all its files or has some of them damaged, if nothing is lost with them: every stream has three
+    /// replicas that vote, and the operator is not about to take one of them away.
+    fn lose(&mut self, scene: &mut Scene<'_>, count: &'static str, lose: impl FnOnce(&mut World, usize)) {
         let node = self.node(scene);
         if scene.history.is_scaling || !Replicas::are_spread(&scene.world.views(), scene.world.node_count()) {
             return;
         }
-        scene.history.count("lost disks");
+        scene.history.count(count);
         scene.history.is_disk_lost = true;
-        scene.world.wipe(node);
+        lose(scene.world, node);
         let time = self.time(100, 6_000);
         scene.after(time, RESTART + node as u64);
     }
