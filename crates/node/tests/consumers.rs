@@ -78,3 +78,50 @@ fn a_pull_request_gets_what_is_stored_during_a_delivery() {
         "PUB $JS.API.CONSUMER.MSG.NEXT.S.c out 12\r\n{\"batch\":10}\r\n",
     );
 }
+
+/// Acknowledgements and answers to flow control that nobody wants are told of as requests without a receiver are.
+#[test]
+fn nobody_listens_to_acknowledgements_of_a_consumer_without_them() {
+    let (mut net, client) = node();
+    for (name, policy) in [("none", "none"), ("some", "explicit")] {
+        let config = format!(
+            r#"{{"stream_name":"S","config":{{"name":"{name}","durable_name":"{name}","ack_policy":"{policy}"}}}}"#
+        );
+        request(
+            &mut net,
+            client,
+            &format!("$JS.API.CONSUMER.CREATE.S.{name}"),
+            &config,
+        );
+    }
+    net.tell(client, "PUB s 1\r\nx\r\n");
+    for consumer in ["none", "missing"] {
+        for body in ["", "+ACK", "-NAK", "+WPI", "+TERM", "+NXT", "junk"] {
+            let subject = format!("$JS.ACK.S.{consumer}.1.1.1.17.0");
+            net.tell(client, &format!("PUB {subject} in {}\r\n{body}\r\n", body.len()));
+            let header = format!("NATS/1.0 503\r\nNats-Subject: {subject}\r\n\r\n");
+            let len = header.len();
+            assert_eq!(
+                net.hear(client),
+                format!("HMSG in 1 {len} {len}\r\n{header}\r\n"),
+                "{consumer} {body}"
+            );
+        }
+    }
+    for subject in [
+        "$JS.FC.S.some.x",
+        "$JS.FC.S.missing.x",
+        "$JS.API.CONSUMER.MSG.NEXT.S.missing",
+    ] {
+        net.tell(client, &format!("PUB {subject} in 0\r\n\r\n"));
+        let heard = net.hear(client);
+        assert!(
+            heard.contains(&format!("NATS/1.0 503\r\nNats-Subject: {subject}\r\n")),
+            "{subject}: {heard}"
+        );
+    }
+    net.tell(client, "PUB $JS.ACK.S.some.1.1.1.17.0 in 4\r\n+ACK\r\n");
+    assert_eq!(net.hear(client), "MSG in 1 0\r\n\r\n");
+    net.tell(client, "PUB $JS.ACK.S.some.1.1.1.17.0 in 4\r\n+NXT\r\n");
+    assert!(net.hear(client).starts_with("MSG s 1 $JS.ACK.S.some."), "+NXT asks for the next");
+}

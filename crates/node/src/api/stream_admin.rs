@@ -8,7 +8,7 @@ use tidelock_api::advisory::Action;
 use tidelock_api::{
     MsgDeleteRequest, PurgeRequest, PurgeResponse, ResponseKind, Success, decode_optional, decode_strict,
 };
-use tidelock_base::{ApiError, ApiErrorCode, StreamSeq};
+use tidelock_base::{ApiErrorCode, StreamSeq};
 use tidelock_jetstream::meta::MetaCommand;
 use tidelock_jetstream::stream::CommandOutcome;
 
@@ -103,13 +103,6 @@ impl Core {
             Ok(wanted) => wanted,
             Err(error) => return self.refuse(&job.request, call.endpoint, &error),
         };
-        let denied = self
-            .stream(job.group)
-            .is_some_and(|s| s.config().sealed || s.config().deny_delete);
-        if wanted.seq == 0 && !denied {
-            let error = ApiError::text(ApiErrorCode::StreamMsgDeleteFailedF, "no message found");
-            return self.refuse(&job.request, call.endpoint, &error);
-        }
         let group = job.group;
         let seq = StreamSeq(wanted.seq);
         self.command(group, Waiter::Api(job.at(Stage::Command)), |entry| {
