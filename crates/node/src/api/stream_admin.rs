@@ -8,7 +8,7 @@ use tidelock_api::advisory::Action;
 use tidelock_api::{
     MsgDeleteRequest, PurgeRequest, PurgeResponse, ResponseKind, Success, decode_optional, decode_strict,
 };
-use tidelock_base::{ApiErrorCode, StreamSeq};
+use tidelock_base::{ApiError, ApiErrorCode, StreamSeq};
 use tidelock_jetstream::meta::MetaCommand;
 use tidelock_jetstream::stream::CommandOutcome;
 
@@ -51,15 +51,7 @@ impl Core {
 
     /// STREAM.PURGE at the stream's leader.
     pub(super) fn stream_purge(&mut self, job: Box<Job>, call: &Call<'_>) {
-        let wanted =
-            decode_optional::<PurgeRequest>(&job.request.payload, self.is_strict()).and_then(|wanted| {
-                if wanted.seq > 0 && wanted.keep > 0 {
-                    Err(ApiErrorCode::BadRequest.into())
-                } else {
-                    Ok(wanted)
-                }
-            });
-        let wanted = match wanted {
+        let wanted = match purge_request(&job.request.payload, self.is_strict()) {
             Ok(wanted) => wanted,
             Err(error) => return self.refuse(&job.request, call.endpoint, &error),
         };
@@ -109,4 +101,13 @@ impl Core {
             entry.msg_delete(seq)
         });
     }
+}
+
+/// What the body of a STREAM.PURGE asks for.
+pub(super) fn purge_request(body: &[u8], strict: bool) -> Result<PurgeRequest, ApiError> {
+    let wanted: PurgeRequest = decode_optional(body, strict)?;
+    if wanted.seq > 0 && wanted.keep > 0 {
+        return Err(ApiErrorCode::BadRequest.into());
+    }
+    Ok(wanted)
 }

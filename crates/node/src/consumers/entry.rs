@@ -90,13 +90,7 @@ impl Core {
     }
 
     /// The pull request that an acknowledgement of kind `+NXT` holds.
-    fn pull_next(
-        &mut self,
-        group: GroupId,
-        account: AccountId,
-        message: &Message<'_>,
-        body: &[u8],
-    ) {
+    fn pull_next(&mut self, group: GroupId, account: AccountId, message: &Message<'_>, body: &[u8]) {
         self.pull_entry(Request {
             id: RequestId {
                 sender: self.own_key(),

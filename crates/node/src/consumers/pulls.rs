@@ -341,7 +341,9 @@ impl Core {
         let last = request.subject.rsplit(|byte| *byte == b'.').next();
         let name = match &ack {
             Some(ack) => ack.consumer,
-            None => last.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default(),
+            None => last
+                .and_then(|name| std::str::from_utf8(name).ok())
+                .unwrap_or_default(),
         };
         let Some(id) = slot.consumers.id_of(stream, name) else {
             return false;
