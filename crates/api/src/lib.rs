@@ -41,7 +41,7 @@ pub use request::{
     ConsumerListRequest, ConsumerResetRequest, ConsumerUnpinRequest, CreateConsumerRequest, DirectGetRequest,
     MetaRescueRequest, MsgDeleteRequest, MsgGetRequest, PauseRequest, PeerRequest, PullRequest, PurgeRequest,
     RestoreRequest, ServerRemoveRequest, SnapshotRequest, StepdownRequest, StreamConfigRequest,
-    StreamInfoRequest, StreamListRequest, StreamMoveRequest,
+    StreamInfoRequest, StreamListRequest, StreamMoveRequest, StreamNamesRequest,
 };
 pub use response::{
     ConsumerList, ConsumerNames, ConsumerResetResponse, ErrorBody, Initiated, MetaRescueResponse,

@@ -45,7 +45,18 @@ pub struct CreateConsumerRequest {
 
 decodable!(CreateConsumerRequest as "CreateConsumerRequest" { stream_name, config, action, pedantic });
 
-/// `STREAM.NAMES` and `STREAM.LIST`.
+/// `STREAM.NAMES`. It asks for the same as `STREAM.LIST`; what is wrong with it is told under a name of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamNamesRequest {
+    /// How many to leave out; a negative one is 0.
+    pub offset: i64,
+    /// Only streams with a subject that overlaps this one.
+    pub subject: String,
+}
+
+decodable!(StreamNamesRequest as "JSApiStreamNamesRequest" { offset: "int", subject });
+
+/// `STREAM.LIST`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamListRequest {
     /// How many to leave out; a negative one is 0.

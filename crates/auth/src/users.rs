@@ -302,6 +302,12 @@ impl Users {
         !self.users.is_empty() || self.single_user.is_some() || self.token.is_some()
     }
 
+    /// Whether those who send nothing are let in as a user that the configuration names.
+    #[must_use]
+    pub const fn has_no_auth_user(&self) -> bool {
+        self.no_auth_user.is_some()
+    }
+
     /// Whether some password or token is stored as plain text (worth a warning at start).
     #[must_use]
     pub fn has_plain_passwords(&self) -> bool {

@@ -105,9 +105,8 @@ impl Parser<'_, '_> {
         loop {
             self.scan.skip_space_and_comments();
             match self.scan.peek() {
-                None if place == Place::Braced => return Err(self.scan.error_but_got(place.expected())),
+                // A brace too few or too many at the end of the file does no harm, and nats-server does not mind it.
                 None => return Ok(()),
-                // A brace too many at the end of the file does no harm, and nats-server does not mind it.
                 Some(b'}') => {
                     self.scan.bump();
                     place = Place::Top;

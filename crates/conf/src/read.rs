@@ -50,18 +50,18 @@ impl Reader {
         }
     }
 
-    fn wrong(&mut self, node: &Node, expected: &str) {
-        self.problem(
-            &node.at,
-            format!("expected {expected}, got {}", node.value.kind()),
-        );
+    /// A value of another type than `wanted`, in the words of nats-server.
+    fn wrong(&mut self, node: &Node, wanted: &str) {
+        let got = node.value.type_name();
+        let reason = format!("interface conversion: interface {{}} is {got}, not {wanted}");
+        self.problem(&node.at, reason);
     }
 
     pub(crate) fn text(&mut self, node: &Node) -> Option<String> {
         match &node.value {
             Value::Text(text) => Some(text.clone()),
             _ => {
-                self.wrong(node, "a string");
+                self.wrong(node, "string");
                 None
             }
         }
@@ -76,7 +76,7 @@ impl Reader {
         match node.value {
             Value::Bool(value) => Some(value),
             _ => {
-                self.wrong(node, "a boolean");
+                self.wrong(node, "bool");
                 None
             }
         }
@@ -86,7 +86,7 @@ impl Reader {
         match node.value {
             Value::Integer(value) => Some(value),
             _ => {
-                self.wrong(node, "an integer");
+                self.wrong(node, "int64");
                 None
             }
         }
@@ -96,7 +96,7 @@ impl Reader {
         match &node.value {
             Value::Map(map) => Some(map),
             _ => {
-                self.wrong(node, "a map");
+                self.wrong(node, "map[string]interface {}");
                 None
             }
         }
@@ -106,7 +106,7 @@ impl Reader {
         match &node.value {
             Value::Array(nodes) => Some(nodes),
             _ => {
-                self.wrong(node, "an array");
+                self.wrong(node, "[]interface {}");
                 None
             }
         }
@@ -159,7 +159,11 @@ impl Reader {
                 .filter_map(|node| Some((self.text(node)?, node.at.clone())))
                 .collect(),
             _ => {
-                self.wrong(node, "a string or an array of strings");
+                let got = node.value.kind();
+                self.problem(
+                    &node.at,
+                    format!("expected a string or an array of strings, got {got}"),
+                );
                 Vec::new()
             }
         }
@@ -200,8 +204,11 @@ impl Reader {
             let reason = format!("{} should be converted to a duration", entry.key);
             self.warning(&entry.node.at, &entry.key, &reason);
             self.not_negative(entry, seconds.saturating_mul(1_000_000_000))
-        } else {
+        } else if let Value::Text(_) = entry.node.value {
             self.strict_duration(entry)
+        } else {
+            self.wrong(&entry.node, "int64");
+            None
         };
         duration.filter(|duration| !duration.is_zero())
     }
@@ -256,7 +263,8 @@ impl Reader {
             Value::Integer(_) => return (None, self.port(node)),
             Value::Text(text) => text,
             _ => {
-                self.wrong(node, "a port or host:port");
+                let got = node.value.type_name();
+                self.problem(&node.at, format!("expected port or host:port, got {got}"));
                 return (None, None);
             }
         };

@@ -45,6 +45,20 @@ impl Value {
         }
     }
 
+    /// The type of value as nats-server names it in its messages: the one that its parser gives it.
+    #[must_use]
+    pub(crate) const fn type_name(&self) -> &'static str {
+        match self {
+            Self::Bool(_) => "bool",
+            Self::Integer(_) => "int64",
+            Self::Float(_) => "float64",
+            Self::Text(_) => "string",
+            Self::DateTime(_) => "time.Time",
+            Self::Array(_) => "[]interface {}",
+            Self::Map(_) => "map[string]interface {}",
+        }
+    }
+
     /// Values in this one, itself included.
     pub(crate) fn count(&self) -> usize {
         match self {

@@ -434,7 +434,12 @@ impl Stream {
     /// Totals.
     #[must_use]
     pub fn state(&self) -> StoreState {
-        self.store.state()
+        let mut state = self.store.state();
+        if state.first_seq == StreamSeq(0) && self.config.first_seq == 1 {
+            // Whoever has asked for it is told so before there is a message.
+            state.first_seq = StreamSeq(1);
+        }
+        state
     }
 
     /// The messages: lookups by sequence, subject and time.

@@ -94,3 +94,128 @@ fn a_pull_request_gets_what_is_stored_during_a_delivery() {
         "PUB $JS.API.CONSUMER.MSG.NEXT.S.c out 12\r\n{\"batch\":10}\r\n",
     );
 }
+
+/// Acknowledgements and answers to flow control that nobody wants are told of as requests without a receiver are.
+#[test]
+fn nobody_listens_to_acknowledgements_of_a_consumer_without_them() {
+    let (mut net, client) = node();
+    for (name, policy) in [("none", "none"), ("some", "explicit")] {
+        let config = format!(
+            r#"{{"stream_name":"S","config":{{"name":"{name}","durable_name":"{name}","ack_policy":"{policy}"}}}}"#
+        );
+        request(
+            &mut net,
+            client,
+            &format!("$JS.API.CONSUMER.CREATE.S.{name}"),
+            &config,
+        );
+    }
+    net.tell(client, "PUB s 1\r\nx\r\n");
+    for consumer in ["none", "missing"] {
+        for body in ["", "+ACK", "-NAK", "+WPI", "+TERM", "+NXT", "junk"] {
+            let subject = format!("$JS.ACK.S.{consumer}.1.1.1.17.0");
+            net.tell(client, &format!("PUB {subject} in {}\r\n{body}\r\n", body.len()));
+            let header = format!("NATS/1.0 503\r\nNats-Subject: {subject}\r\n\r\n");
+            let len = header.len();
+            assert_eq!(
+                net.hear(client),
+                format!("HMSG in 1 {len} {len}\r\n{header}\r\n"),
+                "{consumer} {body}"
+            );
+        }
+    }
+    for subject in [
+        "$JS.FC.S.some.x",
+        "$JS.FC.S.missing.x",
+        "$JS.API.CONSUMER.MSG.NEXT.S.missing",
+    ] {
+        net.tell(client, &format!("PUB {subject} in 0\r\n\r\n"));
+        let heard = net.hear(client);
+        assert!(
+            heard.contains(&format!("NATS/1.0 503\r\nNats-Subject: {subject}\r\n")),
+            "{subject}: {heard}"
+        );
+    }
+    net.tell(client, "PUB $JS.ACK.S.some.1.1.1.17.0 in 4\r\n+ACK\r\n");
+    assert_eq!(net.hear(client), "MSG in 1 0\r\n\r\n");
+    net.tell(client, "PUB $JS.ACK.S.some.1.1.1.17.0 in 4\r\n+NXT\r\n");
+    assert!(
+        net.hear(client).starts_with("MSG s 1 $JS.ACK.S.some."),
+        "+NXT asks for the next"
+    );
+}
+
+/// What is wrong with the body of a request is told before it is looked whether there is such a stream, and before the
+/// names are compared.
+#[test]
+fn bodies_are_read_before_anything_is_looked_up() {
+    let (mut net, client) = node();
+    let mut code = |subject: &str, body: &str| {
+        net.tell(
+            client,
+            &format!("PUB $JS.API.{subject} in {}\r\n{body}\r\n", body.len()),
+        );
+        let heard = net.hear(client);
+        let code = heard
+            .split_once("\"err_code\":")
+            .map(|(_, rest)| rest[..5].to_owned());
+        code.unwrap_or(heard)
+    };
+    for subject in [
+        "STREAM.INFO.NOPE",
+        "STREAM.PURGE.NOPE",
+        "STREAM.MSG.GET.NOPE",
+        "STREAM.MSG.DELETE.NOPE",
+        "CONSUMER.LIST.NOPE",
+        "CONSUMER.NAMES.NOPE",
+        "CONSUMER.PAUSE.NOPE.C",
+    ] {
+        assert_eq!(code(subject, "{\"a\":"), "10025", "{subject}");
+        assert_eq!(code(subject, "{\"nonsense\":1}"), "10025", "{subject}");
+    }
+    assert_eq!(code("STREAM.INFO.NOPE", ""), "10059");
+    assert_eq!(code("STREAM.PURGE.NOPE", ""), "10059");
+    assert_eq!(code("STREAM.PURGE.NOPE", r#"{"seq":1,"keep":1}"#), "10003");
+    assert_eq!(
+        code("STREAM.MSG.GET.NOPE", r#"{"seq":1,"last_by_subj":"a"}"#),
+        "10003"
+    );
+    for stream in ["S", "NOPE"] {
+        let subject = format!("STREAM.UPDATE.{stream}");
+        assert_eq!(code(&subject, r#"{"subjects":["a"]}"#), "10052", "{stream}");
+        assert_eq!(code(&subject, r#"{"name":"a.b"}"#), "10052", "{stream}");
+        assert_eq!(code(&subject, r#"{"name":"T"}"#), "10056", "{stream}");
+    }
+    assert_eq!(code("STREAM.CREATE.S", r#"{"subjects":["a"]}"#), "10056");
+    assert_eq!(code("STREAM.MSG.DELETE.S", r#"{"seq":0}"#), "10057");
+}
+
+/// A consumer without a durable name and without a time that it may stay idle is not created twice by `create`.
+#[test]
+fn creating_again_compares_what_was_asked_for() {
+    let (mut net, client) = node();
+    let mut ask = |name: &str, action: &str, config: &str| {
+        let body = format!(
+            r#"{{"stream_name":"S","action":"{action}","config":{{"name":"{name}","ack_policy":"explicit"{config}}}}}"#
+        );
+        let subject = format!("$JS.API.CONSUMER.CREATE.S.{name}");
+        net.tell(client, &format!("PUB {subject} in {}\r\n{body}\r\n", body.len()));
+        let heard = net.hear(client);
+        let code = heard
+            .split_once("\"err_code\":")
+            .map(|(_, rest)| rest[..5].to_owned());
+        code.unwrap_or_else(|| "ok".to_owned())
+    };
+    for (name, config, again) in [
+        ("plain", "", "10148"),
+        ("below", r#","inactive_threshold":-1"#, "10148"),
+        ("timed", r#","inactive_threshold":9000000000"#, "ok"),
+        ("durable", r#","durable_name":"durable""#, "ok"),
+    ] {
+        assert_eq!(ask(name, "create", config), "ok", "{name}");
+        assert_eq!(ask(name, "create", config), again, "{name}");
+        assert_eq!(ask(name, "", config), "ok", "{name}");
+        assert_eq!(ask(name, "update", config), "ok", "{name}");
+        assert_eq!(ask(name, "create", config), again, "{name}");
+    }
+}

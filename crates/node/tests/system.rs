@@ -185,3 +185,29 @@ fn events_of_one_node_are_heard_on_another() {
     from.dedup();
     assert_eq!(from, ["n0", "n1"]);
 }
+
+/// With users of the system account alone, whoever says nothing is let in, and INFO asks for a user all the same.
+#[test]
+fn info_asks_for_a_user_unless_the_configuration_names_one_for_those_without() {
+    for (rest, asks) in [
+        ("", false),
+        (
+            "accounts { $SYS { users: [{ user: sys, password: s }] } }\n",
+            true,
+        ),
+        (
+            "accounts { A { users: [{ user: a, password: a }] } }\nno_auth_user: a\n",
+            false,
+        ),
+        ("accounts { A { users: [{ user: a, password: a }] } }\n", true),
+    ] {
+        let mut net = Net::new();
+        let node = net.add(1, &format!("server_name: n0\nport: 4222\n{rest}"));
+        net.run(SECOND);
+        let client = net.open(node, 0, Listener::Client);
+        net.tell(client, "PING\r\n");
+        let info = net.hear(client);
+        assert!(info.starts_with("INFO "), "{rest}: {info}");
+        assert_eq!(info.contains("\"auth_required\":true"), asks, "{rest}: {info}");
+    }
+}

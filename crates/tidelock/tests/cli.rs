@@ -64,11 +64,11 @@ fn what_cannot_be_done_is_said_on_standard_error_and_exits_with_1() {
         ),
         (
             "-t -c q.conf",
-            "nats-server: q.conf:1:0: expected an integer, got a string\n\n",
+            "nats-server: q.conf:1:0: interface conversion: interface {} is string, not int64\n\n",
         ),
         (
             "-c q.conf",
-            "nats-server: q.conf:1:0: expected an integer, got a string\n\n",
+            "nats-server: q.conf:1:0: interface conversion: interface {} is string, not int64\n\n",
         ),
         ("--signal foo", "nats-server: unknown signal \"foo\"\n"),
         (

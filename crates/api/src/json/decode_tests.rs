@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     ConsumerInfo, CreateConsumerRequest, Discard, PauseRequest, StreamConfig, StreamConfigRequest,
-    StreamInfo, StreamListRequest, to_json,
+    StreamInfo, StreamListRequest, StreamNamesRequest, to_json,
 };
 use proptest::prelude::*;
 
@@ -297,6 +297,10 @@ fn a_value_of_the_wrong_type_is_named_by_its_field() {
     assert_eq!(
         refusal::<StreamListRequest>(b"{\"offset\":{\"a\":[]}}"),
         "json: cannot unmarshal object into Go struct field JSApiStreamListRequest.offset of type int"
+    );
+    assert_eq!(
+        refusal::<StreamNamesRequest>(b"{\"offset\":\"x\"}"),
+        "json: cannot unmarshal string into Go struct field JSApiStreamNamesRequest.offset of type int"
     );
     assert_eq!(
         refusal::<PauseRequest>(b"{\"pause_until\":{\"a\":[]}}"),

@@ -19,8 +19,8 @@ pub struct Connz {
     pub offset: u64,
     /// Most connections of an answer.
     pub limit: u64,
-    /// The connections.
-    pub connections: Vec<ConnInfo>,
+    /// The connections; `null` where an account was asked for that is not there.
+    pub connections: Option<Vec<ConnInfo>>,
 }
 
 /// One connection. `in` and `out` are from the server's point of view.

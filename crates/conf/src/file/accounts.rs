@@ -115,7 +115,7 @@ fn jetstream(node: &Node, reader: &mut Reader) -> Option<JetStreamLimits> {
         other => {
             let reason = format!(
                 "Expected map, bool or string to define JetStream, got {}",
-                other.kind()
+                other.type_name()
             );
             reader.problem(&node.at, reason);
             return None;

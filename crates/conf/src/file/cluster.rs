@@ -28,8 +28,12 @@ const COMPRESSED: &[&str] = &[
 
 /// Reads `cluster`.
 pub(super) fn cluster(cluster: &mut ClusterSettings, entry: &Entry, reader: &mut Reader) {
-    let Some(map) = reader.map(&entry.node) else {
-        return;
+    let Value::Map(map) = &entry.node.value else {
+        let got = entry.node.value.type_name();
+        return reader.problem(
+            &entry.node.at,
+            format!("Expected map to define cluster, got {got}"),
+        );
     };
     for entry in map.entries() {
         let key = entry.key.to_ascii_lowercase();

@@ -31,7 +31,7 @@ pub(super) fn jetstream(settings: &mut Settings, entry: &Entry, reader: &mut Rea
         other => {
             let reason = format!(
                 "Expected map, bool or string to define JetStream, got {}",
-                other.kind()
+                other.type_name()
             );
             reader.problem(&node.at, reason);
         }
@@ -89,7 +89,10 @@ fn storage(options: &mut JetStreamOptions, key: &str, entry: &Entry, reader: &mu
         "domain" => {
             options.domain = reader.text_if_any(node);
             if options.domain.as_ref().is_some_and(|domain| !is_domain(domain)) {
-                reader.problem(&node.at, "expected a domain without spaces, dots and wildcards");
+                reader.problem(
+                    &node.at,
+                    "invalid domain name: may not contain ., * or >, nor spaces",
+                );
             }
         }
         "unique_tag" => options.unique_tag = reader.text_if_any(node).map(|tag| tag.trim().to_lowercase()),

@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) pid_file: Option<String>,
     pub(crate) ports_file_dir: Option<String>,
     pub(crate) limits: ConnectionLimits,
+    /// A `max_pending` below zero, which no server starts with.
+    pub(crate) negative_max_pending: Option<i64>,
     pub(crate) ping_interval: Option<Duration>,
     pub(crate) ping_max: Option<u32>,
     pub(crate) write_deadline: Option<Duration>,

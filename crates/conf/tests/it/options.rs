@@ -95,10 +95,7 @@ fn addresses() {
     assert_eq!(options("listen: \"[::1]:4222\"").listen.to_string(), "[::1]:4222");
     assert_eq!(problem("listen: abc"), "could not parse address string \"abc\"");
     assert_eq!(problem("listen: \"abc:x\""), "could not parse port \"x\"");
-    assert_eq!(
-        problem("listen: true"),
-        "expected a port or host:port, got a boolean"
-    );
+    assert_eq!(problem("listen: true"), "expected port or host:port, got bool");
     assert_eq!(problem("port: 70000"), "invalid port 70000, expected -1 to 65535");
     let advertise = options("client_advertise: \"a.b:7\"").client_advertise.unwrap();
     assert_eq!((advertise.host.as_str(), advertise.port), ("a.b", Some(7)));
@@ -138,8 +135,32 @@ fn names_and_tags() {
     assert_eq!(options("server_metadata: {A: b}").server_metadata["A"], "b");
     assert_eq!(
         Memory::of("server_metadata: {a: 1}").check(),
-        "q.conf:1:18: expected a string, got an integer\n"
+        "q.conf:1:18: interface conversion: interface {} is int64, not string\n"
     );
+}
+
+/// Texts of nats-server 2.15.1.
+#[test]
+fn values_of_the_wrong_type_are_told_in_the_words_of_nats_server() {
+    for (text, got, wanted) in [
+        ("port: true", "bool", "int64"),
+        ("port: 1.5", "float64", "int64"),
+        ("port: [\"a\"]", "[]interface {}", "int64"),
+        ("port: {a: 1}", "map[string]interface {}", "int64"),
+        ("port: 2006-01-02T15:04:05Z", "time.Time", "int64"),
+        ("debug: 1", "int64", "bool"),
+        ("host: 1", "int64", "string"),
+        ("authorization: 1", "int64", "map[string]interface {}"),
+        ("ping_interval: true", "bool", "int64"),
+        ("lame_duck_duration: 5", "int64", "string"),
+    ] {
+        assert_eq!(
+            problem(text),
+            format!("interface conversion: interface {{}} is {got}, not {wanted}"),
+            "{text}"
+        );
+    }
+    assert_eq!(problem("cluster: 1"), "Expected map to define cluster, got int64");
 }
 
 #[test]
@@ -169,7 +190,7 @@ fn durations_and_their_warnings() {
     );
     assert_eq!(
         problem("lame_duck_duration: 2m"),
-        "expected a string, got an integer"
+        "interface conversion: interface {} is int64, not string"
     );
     assert_eq!(
         problem("lame_duck_grace_period: \"-1s\""),
@@ -196,6 +217,12 @@ fn limits() {
         "max_payload value can not be negative"
     );
     assert_eq!(options("max_payload: 0").limits.max_payload, 1_048_576);
+    assert!(Memory::of("max_pending: -1").check().starts_with("sha256:"));
+    assert_eq!(
+        refused("max_pending: -1", ""),
+        "max_payload (1048576) cannot be higher than max_pending (-1)"
+    );
+    assert_eq!(options("max_pending: 0").limits.max_pending, 67_108_864);
     assert_eq!(
         refused("max_payload: 5000\nmax_pending: 4000", ""),
         "max_payload (5000) cannot be higher than max_pending (4000)"
@@ -278,7 +305,10 @@ fn all_problems_are_reported_with_the_warnings_first() {
     assert_eq!(lines.len(), 3);
     assert!(lines[0].starts_with("q.conf:2:1: invalid use of field"));
     assert_eq!(lines[1], "q.conf:1:0: unknown field \"foo\"");
-    assert_eq!(lines[2], "q.conf:3:1: expected an integer, got a string");
+    assert_eq!(
+        lines[2],
+        "q.conf:3:1: interface conversion: interface {} is string, not int64"
+    );
 }
 
 #[test]
@@ -387,10 +417,13 @@ fn wrong_users_and_permissions() {
     );
     assert_eq!(
         problem("authorization {users: {}}"),
-        "expected an array, got a map"
+        "interface conversion: interface {} is map[string]interface {}, not []interface {}"
     );
     assert_eq!(user("foo: 1"), "unknown field \"foo\"");
-    assert_eq!(user("password: 5"), "expected a string, got an integer");
+    assert_eq!(
+        user("password: 5"),
+        "interface conversion: interface {} is int64, not string"
+    );
     assert_eq!(
         user("permissions: {foo: 1}"),
         "Unknown field \"foo\" parsing permissions"
@@ -654,7 +687,11 @@ fn jetstream() {
         ),
         (
             "jetstream: 5",
-            "Expected map, bool or string to define JetStream, got an integer",
+            "Expected map, bool or string to define JetStream, got int64",
+        ),
+        (
+            "jetstream {domain: \"a.b\"}",
+            "invalid domain name: may not contain ., * or >, nor spaces",
         ),
         (
             "jetstream {max_mem: 5x}",

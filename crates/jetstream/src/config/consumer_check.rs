@@ -1,6 +1,7 @@
 //! From a requested consumer configuration to a valid one.
 
 use super::consumer::invalid_consumer;
+use super::stream::signed;
 use super::{
     ConfigLimits, ConsumerConfig, DESCRIPTION_BYTES_MAX, METADATA_BYTES_MAX, NAME_BYTES_MAX, StreamConfig,
     invalid_stream, is_valid_name, metadata, metadata_bytes, pedantic_error, unsupported,
@@ -221,7 +222,10 @@ fn fill_waits(config: &mut api::ConsumerConfig, pedantic: bool) -> Result<(), Ap
         }
         config.ack_wait = first;
     }
-    if config.ack_wait.0 == 0 && matches!(config.ack_policy, AckPolicy::Explicit | AckPolicy::All) {
+    if config.backoff.is_empty()
+        && config.ack_wait.0 == 0
+        && matches!(config.ack_policy, AckPolicy::Explicit | AckPolicy::All)
+    {
         config.ack_wait = ACK_WAIT_DEFAULT;
     }
     Ok(())
@@ -240,7 +244,8 @@ fn fill_from_limits(
                 "max_ack_pending must be set if it's configured in stream limits",
             ));
         }
-        config.max_ack_pending = i64::from(most);
+        // No consumer can have more than that here.
+        config.max_ack_pending = signed(most).min(i64::from(u32::MAX));
     }
     if let Some(threshold) = own
         .inactive_threshold
@@ -270,7 +275,7 @@ fn fill_from_limits(
 
 /// The limits of `max_ack_pending` that are in force.
 fn ack_pending_limits(context: &ConsumerContext<'_>) -> impl Iterator<Item = i64> {
-    let stream = context.stream.consumer_limits.max_ack_pending.map(i64::from);
+    let stream = context.stream.consumer_limits.max_ack_pending.map(signed);
     let account = Some(context.limits.account.max_ack_pending).filter(|most| *most > 0);
     let server = context.limits.ack_pending_max.map(i64::from);
     [stream, account, server].into_iter().flatten()
@@ -313,6 +318,10 @@ fn check_replicas(config: &api::ConsumerConfig, context: &ConsumerContext<'_>) -
 
 fn check_mode(config: &api::ConsumerConfig, context: &ConsumerContext<'_>) -> Result<(), ApiError> {
     if config.deliver_subject.is_empty() {
+        let of_work_queue = context.stream.retention == Retention::WorkQueue;
+        if config.ack_policy == AckPolicy::None && of_work_queue && !config.sourcing {
+            return Err(ApiErrorCode::ConsumerPullRequiresAck.into());
+        }
         return check_pull(config);
     }
     let subject = config.deliver_subject.as_bytes();

@@ -291,6 +291,27 @@ fn pedantic_mode_refuses_what_would_be_corrected() {
 }
 
 #[test]
+fn a_limit_of_the_stream_may_be_larger_than_what_a_consumer_can_have() {
+    let limited = stream(r#","consumer_limits":{"max_ack_pending":5000000000}"#);
+    assert_eq!(limited.to_api().consumer_limits.max_ack_pending, 5_000_000_000);
+    let config = check_on(&limited, r#""durable_name":"d","ack_policy":"explicit""#, false).unwrap();
+    assert_eq!(config.max_ack_pending, Some(u32::MAX));
+}
+
+#[test]
+fn the_first_step_of_a_backoff_is_the_ack_wait_even_if_it_is_none() {
+    let wait = |backoff: &str| {
+        let members = format!(r#""durable_name":"d","ack_policy":"explicit","backoff":{backoff}"#);
+        let config = check(&members).unwrap();
+        (config.ack_wait, config.to_api().backoff.len())
+    };
+    assert_eq!(wait("[0]"), (None, 1));
+    assert_eq!(wait("[0,5]"), (None, 2));
+    assert_eq!(wait("[5]"), (Some(Duration::from_nanos(5)), 1));
+    assert_eq!(wait("[]"), (Some(Duration::from_secs(30)), 0));
+}
+
+#[test]
 fn limits_of_the_stream_are_defaults_and_bounds() {
     let limited = stream(r#","consumer_limits":{"max_ack_pending":50,"inactive_threshold":1000000000}"#);
     let config = check_on(&limited, r#""durable_name":"d","ack_policy":"explicit""#, false).unwrap();
@@ -441,8 +462,21 @@ fn consumers_of_a_work_queue_share_no_messages() {
     let on_queue = |members: &str| check_on(&queue, members, false).unwrap();
     let taken = on_queue(r#""durable_name":"a","ack_policy":"explicit","filter_subject":"s.a.*""#);
     let judge = |members: &str| text(check_work_queue(&on_queue(members), &queue, [&taken].into_iter()));
+    // This one does not depend on whether there is such a consumer, and so comes first.
+    for members in [
+        "",
+        r#""idle_heartbeat":5"#,
+        r#""direct":true"#,
+        r#""opt_start_seq":4"#,
+    ] {
+        assert_eq!(
+            text(check_on(&queue, members, false)),
+            "10084 consumer in pull mode requires explicit ack policy on workqueue stream"
+        );
+    }
+    let unchecked = check_on(&stream(""), r#""durable_name":"n""#, false).unwrap();
     assert_eq!(
-        judge(""),
+        text(check_work_queue(&unchecked, &queue, [&taken].into_iter())),
         "10084 consumer in pull mode requires explicit ack policy on workqueue stream"
     );
     assert_eq!(

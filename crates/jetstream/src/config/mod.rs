@@ -45,6 +45,9 @@ const NAME_BYTES_MAX: usize = tidelock_base::limits::NAME_BYTES_MAX;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 /// Most bytes of all keys and values of a metadata.
 const METADATA_BYTES_MAX: usize = 128 * 1024;
+/// Highest sequence that a stream can be told to begin at. Beyond it there is room for so many messages that no
+/// stream ever comes to the end of the numbers.
+pub(crate) const MAX_FIRST_SEQ: u64 = 1 << 63;
 /// Most replicas.
 const REPLICAS_MAX: i64 = 5;
 

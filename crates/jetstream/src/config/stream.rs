@@ -89,7 +89,7 @@ pub struct ConsumerDefaults {
     /// Longest inactivity; also the default.
     pub inactive_threshold: Option<Duration>,
     /// Largest `max_ack_pending`; also the default.
-    pub max_ack_pending: Option<u32>,
+    pub max_ack_pending: Option<u64>,
 }
 
 /// Where a mirror or source takes its messages from: another stream of the account.
@@ -252,7 +252,7 @@ impl StreamConfig {
             allow_rollup_hdrs: own.allow_rollup_hdrs,
             consumer_limits: api::ConsumerLimits {
                 inactive_threshold: nanos(own.consumer_limits.inactive_threshold),
-                max_ack_pending: own.consumer_limits.max_ack_pending.map_or(0, i64::from),
+                max_ack_pending: own.consumer_limits.max_ack_pending.map_or(0, signed),
             },
             allow_msg_ttl: own.allow_msg_ttl,
             subject_delete_marker_ttl: nanos(own.subject_delete_marker_ttl),
@@ -278,7 +278,7 @@ impl StreamConfig {
     }
 }
 
-fn signed(value: u64) -> i64 {
+pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 

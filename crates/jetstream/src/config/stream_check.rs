@@ -1,9 +1,9 @@
 //! From a requested stream configuration to a valid one.
 
 use super::{
-    Catalog, ConfigLimits, DESCRIPTION_BYTES_MAX, METADATA_BYTES_MAX, NAME_BYTES_MAX, REPLICAS_MAX,
-    StreamConfig, invalid_stream, is_valid_name, metadata, metadata_bytes, origin_check, pedantic_error,
-    subject_check, unsupported,
+    Catalog, ConfigLimits, DESCRIPTION_BYTES_MAX, MAX_FIRST_SEQ, METADATA_BYTES_MAX, NAME_BYTES_MAX,
+    REPLICAS_MAX, StreamConfig, invalid_stream, is_valid_name, metadata, metadata_bytes, origin_check,
+    pedantic_error, subject_check, unsupported,
 };
 use tidelock_api as api;
 use tidelock_api::{Discard, Nanos, PersistMode, Storage};
@@ -63,6 +63,11 @@ pub fn validate_stream(
     check_discard(&config)?;
     fill_delete_markers(&mut config, pedantic)?;
     check_persist_mode(&config)?;
+    if config.first_seq > MAX_FIRST_SEQ {
+        return Err(invalid_stream(format!(
+            "first sequence can not be above {MAX_FIRST_SEQ}"
+        )));
+    }
     origin_check::check_mirror(&mut config, catalog, pedantic)?;
     origin_check::check_sources(&config, catalog)?;
     if config.subjects.is_empty() && config.mirror.is_none() && config.sources.is_empty() {

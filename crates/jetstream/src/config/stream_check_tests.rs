@@ -154,6 +154,11 @@ const REFUSALS: &[(&str, &str)] = &[
         r#""subjects":["a.*"],"republish":{"src":"a.*","dest":"b.$1"}"#,
         "ok",
     ),
+    (r#""first_seq":9223372036854775808"#, "ok"),
+    (
+        r#""first_seq":9223372036854775809"#,
+        "10052 first sequence can not be above 9223372036854775808",
+    ),
     (
         r#""mirror":{"name":"Y"},"first_seq":5"#,
         "10143 stream mirrors can not have first sequence configured",

@@ -68,9 +68,11 @@ pub fn check_consumers_fit<'a>(
 ) -> Result<(), ApiError> {
     let limits = new.consumer_limits;
     let outside = |consumer: &&ConsumerConfig| {
-        let pending = limits
-            .max_ack_pending
-            .is_some_and(|most| consumer.max_ack_pending.is_some_and(|pending| pending > most));
+        let pending = limits.max_ack_pending.is_some_and(|most| {
+            consumer
+                .max_ack_pending
+                .is_some_and(|pending| u64::from(pending) > most)
+        });
         let inactive = limits.inactive_threshold.is_some_and(|most| {
             consumer
                 .inactive_threshold

@@ -559,8 +559,9 @@ impl Trial {
         for seq in gone {
             self.naive.remove(seq);
         }
-        // A purge of the start moves consumers up.
+        // A purge of the start moves consumers up, and one beyond the end the stream, too.
         if filter.is_none() {
+            self.naive.last = self.naive.last.max(upto.map_or(0, |upto| upto - 1));
             let first = self
                 .naive
                 .messages

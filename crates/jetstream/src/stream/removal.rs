@@ -5,11 +5,11 @@
 //! whatever its length: the store drops whole blocks, and frees memory and files later.
 
 use super::{Budget, CommandOutcome, Effects, Halt, Progress, Stream};
-use crate::config::Retention;
+use crate::config::{MAX_FIRST_SEQ, Retention};
 use bytes::Bytes;
 use std::cmp::max;
 use tidelock_base::{ApiError, ApiErrorCode, ConsumerId, StreamSeq};
-use tidelock_store::{Filters, Purge, PurgeStep, RemoveError, Removed};
+use tidelock_store::{Filters, Purge, PurgeStep, RemoveError, Removed, StoreKind};
 use tidelock_subject::SubjectFilter;
 
 /// Why a message left the stream.
@@ -252,14 +252,18 @@ impl Stream {
             .oldest()
             .map_or_else(|| self.store.last_seq().next(), |(seq, _)| seq);
         self.task_removed += purge.purged();
-        self.running.mix(first.0.rotate_left(32));
         self.running.mix(purge.purged());
+        self.gone_below(first, why, fx);
+        Ok(())
+    }
+
+    fn gone_below(&mut self, first: StreamSeq, why: Removal, fx: &mut impl Effects) {
+        self.running.mix(first.0.rotate_left(32));
         self.ttl.forget_below(first);
         for consumer in self.consumers.values_mut() {
             consumer.messages_gone_below(first);
         }
         fx.removed_below(first, why);
-        Ok(())
     }
 
     fn keep_newest(
@@ -333,7 +337,8 @@ impl Stream {
         Ok(())
     }
 
-    /// STREAM.PURGE. It ends in one of two ways: at once for a prefix of the stream, else through a task.
+    /// STREAM.PURGE. It ends in one of two ways: at once for a prefix of the stream, else through a task. Without a
+    /// filter, a sequence beyond the end is the one that the next message gets.
     pub(super) fn purge(
         &mut self,
         filter: Option<&[u8]>,
@@ -351,6 +356,13 @@ impl Stream {
             progress.started = true;
         }
         self.run_tasks(budget, fx)?;
+        let takes_all = filter.is_none_or(|filter| filter == b">");
+        if let Some(first) = upto.filter(|first| takes_all && *first > self.store.last_seq().next()) {
+            // No message is new, so the time of the last one stays.
+            self.store
+                .skip(StreamSeq(first.0 - 1), self.store.state().last_ts);
+            self.gone_below(first, Removal::Purge, fx);
+        }
         Ok(CommandOutcome::Purged(self.task_removed))
     }
 
@@ -367,6 +379,12 @@ impl Stream {
             return Err(ApiError::text(
                 ApiErrorCode::StreamPurgeFailedF,
                 "stream purge not permitted",
+            ));
+        }
+        if upto.is_some_and(|upto| upto.0 > MAX_FIRST_SEQ) {
+            return Err(ApiError::text(
+                ApiErrorCode::StreamPurgeFailedF,
+                format!("sequence can not be above {MAX_FIRST_SEQ}"),
             ));
         }
         let end = self.store.last_seq().next();
@@ -410,8 +428,13 @@ impl Stream {
         if self.config.deny_delete {
             return refused(failed("message delete not permitted"));
         }
-        if seq > self.store.last_seq() {
+        // Two storages, two sets of answers: clients have seen both.
+        let state = self.store.state();
+        if self.store.config().kind == StoreKind::File && seq > state.last_seq {
             return refused(failed("stream store EOF"));
+        }
+        if self.store.config().kind == StoreKind::File && seq < max(state.first_seq, StreamSeq(1)) {
+            return refused(failed("no message found"));
         }
         match self.remove(seq, Removal::Deleted, fx)? {
             Some(_) => Ok(CommandOutcome::Done),
@@ -426,8 +449,8 @@ impl Stream {
     /// said than the truth, which errs on the side of the limit.
     pub(super) fn size_of(&self, seq: StreamSeq) -> Result<u64, Halt> {
         let fixed = match self.store.config().kind {
-            tidelock_store::StoreKind::File => 30,
-            tidelock_store::StoreKind::Memory => 16,
+            StoreKind::File => 30,
+            StoreKind::Memory => 16,
         };
         Ok(self
             .store

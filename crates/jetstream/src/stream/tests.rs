@@ -145,8 +145,13 @@ impl Bed {
     pub(super) fn new(edit: impl FnOnce(&mut api::StreamConfig)) -> Self {
         let mut form = open_config();
         edit(&mut form);
+        let mut store = store_config();
+        if form.storage == api::Storage::Memory {
+            store.kind = StoreKind::Memory;
+        }
+        store.first_seq = StreamSeq(form.first_seq.max(1));
         Self {
-            stream: Stream::create(stream_config(&form), Wall(0), store_config()),
+            stream: Stream::create(stream_config(&form), Wall(0), store),
             disk: MemDisk::new(),
             now: SECOND,
             number: 1,
@@ -411,6 +416,92 @@ fn discard_new_refuses_unless_the_subject_makes_room() {
     );
 }
 
+/// What is said of sequences without a message: 0, before the first, between, after the last.
+fn missing_by_storage() {
+    for (storage, expected) in [
+        (
+            api::Storage::File,
+            "0: 10057 no message found\n1: 10057 no message found\n2: 10043 sequence 3 not found\n\
+             3: 10057 stream store EOF\n",
+        ),
+        (
+            api::Storage::Memory,
+            "0: 10043 sequence 0 not found\n1: 10043 sequence 1 not found\n2: 10043 sequence 3 not found\n\
+             3: 10043 sequence 5 not found\n",
+        ),
+    ] {
+        let mut bed = Bed::new(|config| config.storage = storage);
+        bed.publish(&[("s.a", &[]), ("s.a", &[]), ("s.a", &[]), ("s.a", &[])]);
+        bed.run(|entry| {
+            entry.msg_delete(StreamSeq(1));
+            entry.msg_delete(StreamSeq(3));
+        });
+        let text = bed.run(|entry| {
+            for seq in [0, 1, 3, 5] {
+                entry.msg_delete(StreamSeq(seq));
+            }
+        });
+        assert_eq!(text, expected);
+    }
+}
+
+#[test]
+fn a_purge_beyond_the_end_moves_the_end() {
+    let mut bed = Bed::new(|_| ());
+    let positions = |bed: &Bed| {
+        let state = bed.stream.state();
+        (state.msgs, state.first_seq.0, state.last_seq.0)
+    };
+    let text = bed.run(|entry| {
+        entry.purge(None, Some(StreamSeq(1)), None);
+        entry.purge(None, Some(StreamSeq(2)), None);
+    });
+    assert_eq!(text, "0: Purged(0)\nremoved below 2 Purge\n1: Purged(0)\n");
+    assert_eq!(positions(&bed), (0, 2, 1));
+    bed.publish(&[("s.a", &[]), ("s.b", &[])]);
+    bed.run(|entry| {
+        let config = consumer_config(|_| ());
+        entry.consumer_set(SetAction::Create, 10, "c", &config.encode());
+    });
+
+    let stored = bed.stream.state().last_ts;
+    let text = bed.run(|entry| {
+        entry.purge(Some(b"s.a"), Some(StreamSeq(50)), None);
+        entry.purge(None, Some(StreamSeq(100)), None);
+        entry.purge(None, Some(StreamSeq(50)), None);
+        entry.purge(Some(b">"), Some(StreamSeq(101)), None);
+        entry.purge(None, Some(StreamSeq(u64::MAX)), None);
+    });
+    assert_eq!(
+        text,
+        "removed 2 Purge\n0: Purged(1)\nremoved below 4 Purge\nremoved below 100 Purge\n1: Purged(1)\n\
+         2: Purged(0)\nremoved below 101 Purge\n3: Purged(0)\n\
+         4: 10110 sequence can not be above 9223372036854775808\n"
+    );
+    assert_eq!(positions(&bed), (0, 101, 100));
+    assert_eq!(bed.stream.state().last_ts, stored);
+    let consumer = bed.stream.consumer("c").unwrap();
+    assert_eq!(consumer.state().delivered().stream_seq, StreamSeq(100));
+
+    let restored = bed.restored();
+    assert_eq!(
+        (restored.state(), restored.digest()),
+        (bed.stream.state(), bed.stream.digest())
+    );
+    bed.stream = restored;
+    assert!(bed.publish(&[("s.a", &[])]).contains("101"));
+    assert_eq!(positions(&bed), (1, 101, 101));
+}
+
+#[test]
+fn a_stream_that_begins_at_1_by_its_configuration_says_so() {
+    let first = |first_seq| {
+        let bed = Bed::new(|config| config.first_seq = first_seq);
+        (bed.stream.state().first_seq.0, bed.stream.state().last_seq.0)
+    };
+    assert_eq!((first(0), first(1)), ((0, 0), (1, 0)));
+}
+
 #[test]
 fn purge_and_delete() {
     let mut bed = Bed::new(|_| ());
@@ -435,7 +526,7 @@ fn purge_and_delete() {
     assert_eq!(
         text,
         "removed 1 Purge\nremoved 3 Purge\n0: Purged(2)\nremoved 2 Purge\n1: Purged(1)\nremoved 4 Deleted\n2: Done\n\
-         3: 10043 sequence 4 not found\n4: 10057 stream store EOF\nremoved below 6 Purge\n5: Purged(1)\n\
+         3: 10057 no message found\n4: 10057 stream store EOF\nremoved below 6 Purge\n5: Purged(1)\n\
          6: Purged(0)\nremoved below 7 Purge\n7: Purged(1)\n"
     );
     let state = bed.stream.state();
@@ -443,6 +534,7 @@ fn purge_and_delete() {
         (state.msgs, state.first_seq, state.last_seq),
         (0, StreamSeq(7), StreamSeq(6))
     );
+    missing_by_storage();
 
     let mut sealed = open_config();
     sealed.sealed = true;

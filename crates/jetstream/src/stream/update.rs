@@ -50,7 +50,7 @@ impl Stream {
             .filter_map(|(name, id)| Some((name, self.consumers.get(id)?.config())))
             .filter(|(_, consumer)| {
                 let pending = consumer.max_ack_pending.zip(limits.max_ack_pending);
-                pending.is_some_and(|(value, max)| value > max)
+                pending.is_some_and(|(value, max)| u64::from(value) > max)
                     || exceeds(consumer.inactive_threshold, limits.inactive_threshold)
             })
             .map(|(name, _)| &**name)

@@ -19,8 +19,8 @@ use tidelock_api::{
 use tidelock_base::{AccountId, ApiError, ApiErrorCode, LogIndex, StreamSeq, Wall};
 use tidelock_jetstream::command::SetAction;
 use tidelock_jetstream::config::{
-    ConsumerConfig, ConsumerContext, ConsumerTarget, check_consumer_names, check_consumer_update,
-    check_work_queue, validate_consumer,
+    ConsumerConfig, ConsumerContext, ConsumerTarget, StreamConfig, check_consumer_names,
+    check_consumer_update, check_work_queue, validate_consumer,
 };
 use tidelock_jetstream::stream::CommandOutcome;
 
@@ -89,6 +89,12 @@ impl Core {
             tidelock_api::ConsumerAction::Update => SetAction::Update,
         };
         let present = stream.consumer(&config.name);
+        if present.is_some()
+            && action == SetAction::Create
+            && is_filled_in_late(&wanted.config, stream.config())
+        {
+            return Err(ApiErrorCode::ConsumerAlreadyExists.into());
+        }
         match present {
             Some(present) if *present.config() == config => return Ok((action, config)),
             Some(_) if action == SetAction::Create => return Err(ApiErrorCode::ConsumerAlreadyExists.into()),
@@ -314,4 +320,12 @@ impl Core {
 /// How long a pause lasts yet.
 pub(super) fn remaining(until: Option<Wall>, now: Wall) -> Nanos {
     Nanos(until.map_or(0, |until| until.0.saturating_sub(now.0).max(0)))
+}
+
+/// Whether a repeated create is refused though it asks for the same: nats-server compares what was asked for with what
+/// is there before it fills in how long a consumer without a durable name stays.
+fn is_filled_in_late(wanted: &tidelock_api::ConsumerConfig, stream: &StreamConfig) -> bool {
+    wanted.durable_name.is_empty()
+        && wanted.inactive_threshold.0 <= 0
+        && stream.consumer_limits.inactive_threshold.is_none()
 }

@@ -2,13 +2,18 @@
 
 use super::answer::check_request;
 use super::control::Control;
+use super::message_get::get_request;
+use super::stream_admin::purge_request;
 use super::subjects::{Call, Endpoint};
 use super::{Job, MetaEvent, Stage};
 use crate::cell::Request;
 use crate::groups::{Done, Waiter};
 use crate::worker::Core;
 use bytes::Bytes;
-use tidelock_api::{ConsumerList, ResponseKind};
+use tidelock_api::{
+    ConsumerList, ConsumerListRequest, MsgDeleteRequest, PauseRequest, ResponseKind, StreamInfoRequest,
+    decode_optional, decode_strict,
+};
 use tidelock_base::{ApiError, ApiErrorCode, GroupId, LogIndex};
 use tidelock_jetstream::meta::{GroupState, MetaOutcome};
 use tidelock_jetstream::stream::CommandOutcome;
@@ -177,6 +182,18 @@ impl Core {
                 self.decode_create(request, call).map(drop)
             }
             _ => check_request(request, call),
+        }?;
+        let (body, strict) = (&request.payload, self.is_strict());
+        match call.endpoint {
+            Endpoint::StreamInfo => decode_optional::<StreamInfoRequest>(body, strict).map(drop),
+            Endpoint::StreamPurge => purge_request(body, strict).map(drop),
+            Endpoint::MsgGet => get_request(body, strict).map(drop),
+            Endpoint::MsgDelete => decode_strict::<MsgDeleteRequest>(body, strict).map(drop),
+            Endpoint::ConsumerNames | Endpoint::ConsumerList => {
+                decode_optional::<ConsumerListRequest>(body, strict).map(drop)
+            }
+            Endpoint::ConsumerPause => decode_optional::<PauseRequest>(body, strict).map(drop),
+            _ => Ok(()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Job;
 use super::direct_get::{Stop, find};
-use super::direct_rules::stored;
+use super::direct_rules::{Query, stored};
 use super::subjects::Call;
 use crate::worker::Core;
 use tidelock_api::{MsgGetRequest, MsgGetResponse, ResponseKind, StoredMsg, Time, decode_strict};
@@ -12,9 +12,7 @@ use tidelock_record::RecordView;
 impl Core {
     /// STREAM.MSG.GET at the stream's leader.
     pub(super) fn message_get(&mut self, job: Box<Job>, call: &Call<'_>) {
-        let wanted = decode_strict::<MsgGetRequest>(&job.request.payload, self.is_strict());
-        let wanted = wanted.and_then(|wanted| Ok((stored(&wanted)?, wanted.no_hdr)));
-        let (query, no_hdr) = match wanted {
+        let (query, no_hdr) = match get_request(&job.request.payload, self.is_strict()) {
             Ok(wanted) => wanted,
             Err(error) => return self.refuse(&job.request, call.endpoint, &error),
         };
@@ -49,4 +47,10 @@ impl Core {
             &MsgGetResponse { message },
         );
     }
+}
+
+/// What the body of a STREAM.MSG.GET asks for, and whether the header is left out.
+pub(super) fn get_request(body: &[u8], strict: bool) -> Result<(Query, bool), ApiError> {
+    let wanted: MsgGetRequest = decode_strict(body, strict)?;
+    Ok((stored(&wanted)?, wanted.no_hdr))
 }

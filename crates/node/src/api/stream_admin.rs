@@ -51,15 +51,7 @@ impl Core {
 
     /// STREAM.PURGE at the stream's leader.
     pub(super) fn stream_purge(&mut self, job: Box<Job>, call: &Call<'_>) {
-        let wanted =
-            decode_optional::<PurgeRequest>(&job.request.payload, self.is_strict()).and_then(|wanted| {
-                if wanted.seq > 0 && wanted.keep > 0 {
-                    Err(ApiErrorCode::BadRequest.into())
-                } else {
-                    Ok(wanted)
-                }
-            });
-        let wanted = match wanted {
+        let wanted = match purge_request(&job.request.payload, self.is_strict()) {
             Ok(wanted) => wanted,
             Err(error) => return self.refuse(&job.request, call.endpoint, &error),
         };
@@ -103,17 +95,19 @@ impl Core {
             Ok(wanted) => wanted,
             Err(error) => return self.refuse(&job.request, call.endpoint, &error),
         };
-        let denied = self
-            .stream(job.group)
-            .is_some_and(|s| s.config().sealed || s.config().deny_delete);
-        if wanted.seq == 0 && !denied {
-            let error = ApiError::text(ApiErrorCode::StreamMsgDeleteFailedF, "no message found");
-            return self.refuse(&job.request, call.endpoint, &error);
-        }
         let group = job.group;
         let seq = StreamSeq(wanted.seq);
         self.command(group, Waiter::Api(job.at(Stage::Command)), |entry| {
             entry.msg_delete(seq)
         });
     }
+}
+
+/// What the body of a STREAM.PURGE asks for.
+pub(super) fn purge_request(body: &[u8], strict: bool) -> Result<PurgeRequest, ApiError> {
+    let wanted: PurgeRequest = decode_optional(body, strict)?;
+    if wanted.seq > 0 && wanted.keep > 0 {
+        return Err(ApiErrorCode::BadRequest.into());
+    }
+    Ok(wanted)
 }

@@ -7,9 +7,10 @@ use crate::cell::Request;
 use crate::worker::Core;
 use bytes::Bytes;
 use tidelock_api::{
-    ResponseKind, StreamInfo, StreamList, StreamListRequest, StreamNames, decode_optional, decode_strict,
+    ResponseKind, StreamInfo, StreamList, StreamListRequest, StreamNames, StreamNamesRequest,
+    decode_optional, decode_strict,
 };
-use tidelock_base::{AccountId, ApiError};
+use tidelock_base::AccountId;
 use tidelock_jetstream::meta::StreamEntry;
 use tidelock_subject::overlaps;
 
@@ -29,7 +30,10 @@ pub(super) struct Page {
 impl Core {
     /// STREAM.NAMES at the metadata's leader.
     pub(super) fn stream_names(&mut self, job: &Job) {
-        let page = match self.page_of_streams(&job.request, NAMES_LIMIT) {
+        let wanted = decode_optional::<StreamNamesRequest>(&job.request.payload, self.is_strict());
+        let page = wanted
+            .map(|wanted| self.page_of_streams(&job.request, wanted.offset, &wanted.subject, NAMES_LIMIT));
+        let page = match page {
             Ok(page) => page,
             Err(error) => return self.refuse(&job.request, Endpoint::StreamNames, &error),
         };
@@ -45,7 +49,10 @@ impl Core {
 
     /// STREAM.LIST at the metadata's leader: each stream's own leader says what it holds.
     pub(super) fn stream_list(&mut self, job: Box<Job>) {
-        let page = match self.page_of_streams(&job.request, LIST_LIMIT) {
+        let wanted = decode_optional::<StreamListRequest>(&job.request.payload, self.is_strict());
+        let page = wanted
+            .map(|wanted| self.page_of_streams(&job.request, wanted.offset, &wanted.subject, LIST_LIMIT));
+        let page = match page {
             Ok(page) => page,
             Err(error) => return self.refuse(&job.request, Endpoint::StreamList, &error),
         };
@@ -93,18 +100,17 @@ impl Core {
         self.reply_changed(&request, ResponseKind::StreamList, &answer);
     }
 
-    fn page_of_streams(&self, request: &Request, limit: u64) -> Result<Page, ApiError> {
-        let wanted: StreamListRequest = decode_optional(&request.payload, self.is_strict())?;
-        let names = self.stream_names_of(request.account, &wanted.subject);
+    fn page_of_streams(&self, request: &Request, offset: i64, subject: &str, limit: u64) -> Page {
+        let names = self.stream_names_of(request.account, subject);
         let total = names.len() as u64;
-        let offset = u64::try_from(wanted.offset).unwrap_or(0).min(total);
+        let offset = u64::try_from(offset).unwrap_or(0).min(total);
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let names = names
             .into_iter()
             .skip(skip)
             .take(usize::try_from(limit).unwrap_or(usize::MAX))
             .collect();
-        Ok(Page { total, offset, names })
+        Page { total, offset, names }
     }
 
     /// Names of an account's streams, sorted, with a subject that meets `subject` unless that is empty.

@@ -71,10 +71,10 @@ impl Core {
     /// What is to be done first; `None` if the configuration is in force already.
     fn plan_update(&self, job: &Job, call: &Call<'_>, attempts: u32) -> Result<Option<Update>, ApiError> {
         let wanted: StreamConfigRequest = decode_strict(&job.request.payload, self.is_strict())?;
-        if wanted.config.name != call.stream {
+        let config = self.validated(&job.request, &wanted)?;
+        if config.name != call.stream {
             return Err(ApiErrorCode::StreamMismatch.into());
         }
-        let config = self.validated(&job.request, &wanted)?;
         let account = self.account_name(job.request.account);
         let meta = self.meta().ok_or(ApiErrorCode::ClusterNotAvail)?;
         let entry = meta

@@ -36,7 +36,7 @@ impl Core {
     /// A client has acknowledged a message; answers whether there is such a stream.
     pub(crate) fn ack_entry(
         &mut self,
-        _conn: Option<ConnKey>,
+        conn: Option<ConnKey>,
         account: AccountId,
         message: &Message<'_>,
     ) -> bool {
@@ -58,45 +58,39 @@ impl Core {
             Verb::Term(reason) => (Say::Term, reason),
             Verb::Unknown => (Say::Nothing, &[][..]),
         };
-        if let Verb::Next(body) = Verb::parse(message.payload) {
+        let mut item = Item {
+            consumer,
+            seq,
+            say,
+            reply: message.reply,
+            text,
+            subject: self.told_of_nobody(conn, message),
+        };
+        if let Verb::Next(body) = Verb::parse(message.payload)
+            && !message.reply.is_empty()
+        {
             // It is answered by messages.
-            self.take_or_send(
-                group,
-                &Item {
-                    consumer,
-                    seq,
-                    say,
-                    reply: b"",
-                    text,
-                },
-            );
-            if !message.reply.is_empty() {
-                self.pull_next(group, account, (stream, consumer), message.reply, body);
-            }
+            item.reply = b"";
+            item.subject = b"";
+            self.take_or_send(group, &item);
+            self.pull_next(group, account, message, body);
         } else {
-            self.take_or_send(
-                group,
-                &Item {
-                    consumer,
-                    seq,
-                    say,
-                    reply: message.reply,
-                    text,
-                },
-            );
+            self.take_or_send(group, &item);
         }
         true
     }
 
+    /// The subject of a message if its sender wants to hear that nobody listens to it; else empty.
+    fn told_of_nobody<'a>(&mut self, conn: Option<ConnKey>, message: &Message<'a>) -> &'a [u8] {
+        let told = !message.reply.is_empty()
+            && conn
+                .and_then(|key| self.client(key))
+                .is_some_and(|client| client.outbound.no_responders());
+        if told { message.subject } else { b"" }
+    }
+
     /// The pull request that an acknowledgement of kind `+NXT` holds.
-    fn pull_next(
-        &mut self,
-        group: GroupId,
-        account: AccountId,
-        (stream, consumer): (&str, &str),
-        reply: &[u8],
-        body: &[u8],
-    ) {
+    fn pull_next(&mut self, group: GroupId, account: AccountId, message: &Message<'_>, body: &[u8]) {
         self.pull_entry(Request {
             id: RequestId {
                 sender: self.own_key(),
@@ -105,8 +99,8 @@ impl Core {
             node: self.shared.identity.node,
             group: Some(group),
             account,
-            subject: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}").into(),
-            reply: Bytes::copy_from_slice(reply),
+            subject: Bytes::copy_from_slice(message.subject),
+            reply: Bytes::copy_from_slice(message.reply),
             header: Bytes::new(),
             payload: Bytes::copy_from_slice(body),
             client: Bytes::new(),
@@ -116,7 +110,12 @@ impl Core {
 
     /// A client has answered a flow control request; answers whether there is such a stream. Whoever copies the stream
     /// says in the header what it has stored (`Nats-Last-Stream`), which acknowledges it.
-    pub(crate) fn flow_entry(&mut self, account: AccountId, message: &Message<'_>) -> bool {
+    pub(crate) fn flow_entry(
+        &mut self,
+        conn: Option<ConnKey>,
+        account: AccountId,
+        message: &Message<'_>,
+    ) -> bool {
         let Some(FlowSubject { stream, consumer, id }) = FlowSubject::parse(message.subject) else {
             return false;
         };
@@ -131,8 +130,9 @@ impl Core {
             consumer,
             seq: StreamSeq(last),
             say: Say::Flow,
-            reply: b"",
+            reply: message.reply,
             text: id,
+            subject: self.told_of_nobody(conn, message),
         };
         self.take_or_send(group, &item);
         true
@@ -223,7 +223,7 @@ impl Core {
             .or_else(guess)
     }
 
-    /// Takes an acknowledgement at the leader. One for a consumer that is not there, or wants none, is not answered.
+    /// Takes an acknowledgement at the leader. Nobody listens to one for a consumer that is not there, or wants none.
     fn take_item(&mut self, group: GroupId, item: &Item<'_>) {
         let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
@@ -231,10 +231,12 @@ impl Core {
             return;
         };
         let account = slot.account;
-        let Some(id) = slot.consumers.id_of(stream, item.consumer) else {
-            return;
-        };
-        let Some(one) = slot.consumers.consumers.get_mut(&id) else {
+        let found = slot.consumers.id_of(stream, item.consumer);
+        let found = found.and_then(|id| Some((id, slot.consumers.consumers.get_mut(&id)?)));
+        let Some((id, one)) = found.filter(|(_, one)| one.listens_to(item.say)) else {
+            if !item.reply.is_empty() && !item.subject.is_empty() {
+                self.answer_no_responders(account, item.reply, item.subject);
+            }
             return;
         };
         if item.say == Say::Flow {
@@ -247,10 +249,6 @@ impl Core {
             if asked || !one.acks.is_empty() {
                 slot.consumers.touch(id);
             }
-            return;
-        }
-        // With flow control, clients acknowledge by answering it and in no other way.
-        if matches!(one.ack_policy, AckPolicy::None | AckPolicy::FlowControl) {
             return;
         }
         one.leader.touched(now);

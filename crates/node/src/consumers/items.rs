@@ -1,12 +1,13 @@
 //! Acknowledgements on their way from where they entered to the leader.
 //!
-//! Layout, little-endian: `consumer_len u16 | reply_len u16 | text_len u16 | kind u8 | zero u8 | seq u64 | delay i64 |
-//! consumer | reply | text`. `text` is the reason of a termination or the id of a flow control request.
+//! Layout, little-endian: `consumer_len u16 | reply_len u16 | text_len u16 | subject_len u16 | kind u8 | zero u8 | seq
+//! u64 | delay i64 | consumer | reply | text | subject`. `text` is the reason of a termination or the id of a flow
+//! control request.
 
 use tidelock_base::StreamSeq;
 use tidelock_base::limits::NAME_BYTES_MAX;
 
-const HEAD: usize = 24;
+const HEAD: usize = 26;
 
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +39,16 @@ pub(crate) struct Item<'a> {
     pub(crate) reply: &'a [u8],
     /// Reason of a termination, or id of a flow control request.
     pub(crate) text: &'a [u8],
+    /// The subject it was sent to, if whoever sent it wants to hear that nobody listens there; else empty.
+    pub(crate) subject: &'a [u8],
 }
 
 impl<'a> Item<'a> {
     /// Appends it. What is too long to be one is left out: names and subjects have their limits where they enter.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let lengths = [self.consumer.len(), self.reply.len(), self.text.len()].map(u16::try_from);
-        let [Ok(consumer), Ok(reply), Ok(text)] = lengths else {
+        let parts = [self.consumer.as_bytes(), self.reply, self.text, self.subject];
+        let [Ok(consumer), Ok(reply), Ok(text), Ok(subject)] = parts.map(|part| u16::try_from(part.len()))
+        else {
             return;
         };
         let (kind, delay) = match self.say {
@@ -56,24 +60,22 @@ impl<'a> Item<'a> {
             Say::Nothing => (5, 0),
             Say::Flow => (6, 0),
         };
-        for len in [consumer, reply, text] {
+        for len in [consumer, reply, text, subject] {
             out.extend_from_slice(&len.to_le_bytes());
         }
         out.extend_from_slice(&[kind, 0]);
         out.extend_from_slice(&self.seq.0.to_le_bytes());
         out.extend_from_slice(&delay.to_le_bytes());
-        out.extend_from_slice(self.consumer.as_bytes());
-        out.extend_from_slice(self.reply);
-        out.extend_from_slice(self.text);
+        parts.iter().for_each(|part| out.extend_from_slice(part));
     }
 
     /// Takes the first one off `bytes`; `None` at the end, or where the bytes are malformed, which only a broken peer
     /// can bring about.
     pub(crate) fn take(bytes: &mut &'a [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
-        let [a, b, c, d, e, f, kind, _, numbers @ ..] = *head;
-        let [consumer, reply, text] =
-            [[a, b], [c, d], [e, f]].map(|len| usize::from(u16::from_le_bytes(len)));
+        let [a, b, c, d, e, f, g, h, kind, _, numbers @ ..] = *head;
+        let [consumer, reply, text, subject] =
+            [[a, b], [c, d], [e, f], [g, h]].map(|len| usize::from(u16::from_le_bytes(len)));
         let (seq, delay) = numbers.split_first_chunk::<8>()?;
         let delay = i64::from_le_bytes(*delay.first_chunk::<8>()?);
         let say = match kind {
@@ -92,6 +94,7 @@ impl<'a> Item<'a> {
         let (consumer, rest) = rest.split_at_checked(consumer)?;
         let (reply, rest) = rest.split_at_checked(reply)?;
         let (text, rest) = rest.split_at_checked(text)?;
+        let (subject, rest) = rest.split_at_checked(subject)?;
         *bytes = rest;
         let consumer = std::str::from_utf8(consumer).ok()?;
         Some(Self {
@@ -100,6 +103,7 @@ impl<'a> Item<'a> {
             say,
             reply,
             text,
+            subject,
         })
     }
 }
@@ -115,6 +119,7 @@ mod tests {
             say: Say::Ack,
             reply: b"",
             text: b"",
+            subject: b"",
         };
         vec![
             item,
@@ -140,6 +145,7 @@ mod tests {
             Item {
                 say: Say::Nothing,
                 reply: b"r",
+                subject: b"$JS.ACK.S.C.1.5.1.17.0",
                 ..item
             },
             Item {

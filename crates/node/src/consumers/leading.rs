@@ -1,6 +1,7 @@
 //! What a leader keeps of a stream's consumers.
 
 use super::acks::AckBatch;
+use super::items::Say;
 use super::outbox::Out;
 use super::subjects;
 use bytes::Bytes;
@@ -36,6 +37,8 @@ pub(super) struct One {
     /// `$JS.FC.<stream>.<consumer>.`
     pub(super) flow_prefix: Bytes,
     pub(super) ack_policy: AckPolicy,
+    /// Its receiver is asked how far it is.
+    pub(super) flow_control: bool,
     pub(super) filters: Filters,
     pub(super) headers_only: bool,
     /// Deliver subject and group of a push consumer.
@@ -60,6 +63,17 @@ pub(super) struct One {
     pub(super) idle_from: Mono,
     /// When a message was last sent ahead of the log.
     pub(super) last_sent: Wall,
+}
+
+impl One {
+    /// Whether it takes what clients say in this way. With flow control, they acknowledge by answering it and in no
+    /// other way.
+    pub(super) fn listens_to(&self, say: Say) -> bool {
+        match say {
+            Say::Flow => self.flow_control,
+            _ => !matches!(self.ack_policy, AckPolicy::None | AckPolicy::FlowControl),
+        }
+    }
 }
 
 /// The receiver of a push consumer.
@@ -198,6 +212,7 @@ impl One {
             ack_prefix,
             flow_prefix,
             ack_policy: AckPolicy::None,
+            flow_control: false,
             filters: Filters::all(),
             headers_only: false,
             push: None,
@@ -220,6 +235,7 @@ impl One {
     pub(super) fn configure(&mut self, consumer: &Consumer) {
         let config = consumer.config();
         self.ack_policy = config.ack_policy;
+        self.flow_control = config.push.as_ref().is_some_and(|push| push.flow_control);
         self.filters = consumer.filters().clone();
         self.headers_only = config.headers_only;
         self.push = config.push.as_ref().map(|push| Push {

@@ -223,4 +223,10 @@ impl Core {
     pub(super) fn answer_ack(&mut self, account: AccountId, reply: &[u8]) {
         self.publish_to(account, reply, b"", b"");
     }
+
+    /// Tells whoever awaits an answer that nobody listens to the subject he has asked on.
+    pub(super) fn answer_no_responders(&mut self, account: AccountId, reply: &[u8], subject: &[u8]) {
+        let header = [b"NATS/1.0 503\r\nNats-Subject: ", subject, b"\r\n\r\n"].concat();
+        self.publish_to(account, reply, &header, b"");
+    }
 }

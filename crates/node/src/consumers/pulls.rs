@@ -13,8 +13,10 @@
 //! The oldest are forgotten when there are too many: their clients then find out by missing heartbeats, or when their
 //! own time is over.
 
+use super::items::Say;
 use super::leading::Entered;
 use super::lookup::View;
+use super::subjects::AckSubject;
 use super::waiters::AckWaiter;
 use crate::cell::{Cell, LaneKind, PullEnd, PullsEnded, Request, RequestId};
 use crate::groups::{Machine, Waiter};
@@ -31,8 +33,6 @@ const REMEMBERED_MAX: usize = 16_384;
 const RETRY: Duration = Duration::from_millis(50);
 /// One that no leader has taken for so long is ended.
 const HOLD: Duration = Duration::from_secs(2);
-/// Told to a client whose request named a consumer that does not exist.
-const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
 /// Numbers of pull requests start here, apart from those of other requests of the worker.
 const FIRST_NUMBER: u64 = 1 << 63;
@@ -116,7 +116,8 @@ impl Pulls {
 }
 
 impl Core {
-    /// A client of this node asks for messages (`CONSUMER.MSG.NEXT`). The request names the group of its stream; its
+    /// A client of this node asks for messages (`CONSUMER.MSG.NEXT`, or an acknowledgement `+NXT`, which is told by its
+    /// subject). The request names the group of its stream; its
     /// number and sender are set here.
     pub(crate) fn pull_entry(&mut self, mut request: Request) {
         let Some(group) = request.group else { return };
@@ -315,7 +316,7 @@ impl Core {
         }
         let (root, _) = self.root(account);
         if !self.give_pull(group, now, &request, entered, &root) {
-            self.publish_to(account, &request.reply, NO_RESPONDERS, b"");
+            self.answer_no_responders(account, &request.reply, &request.subject);
             self.end_at_once(group, entered);
         }
     }
@@ -336,12 +337,14 @@ impl Core {
         let Machine::Stream(stream) = &slot.machine else {
             return false;
         };
-        let name = request
-            .subject
-            .rsplit(|byte| *byte == b'.')
-            .next()
-            .unwrap_or_default();
-        let name = std::str::from_utf8(name).unwrap_or_default();
+        let ack = AckSubject::parse(&request.subject);
+        let last = request.subject.rsplit(|byte| *byte == b'.').next();
+        let name = match &ack {
+            Some(ack) => ack.consumer,
+            None => last
+                .and_then(|name| std::str::from_utf8(name).ok())
+                .unwrap_or_default(),
+        };
         let Some(id) = slot.consumers.id_of(stream, name) else {
             return false;
         };
@@ -351,6 +354,9 @@ impl Core {
         let Some(one) = slot.consumers.consumers.get_mut(&id) else {
             return false;
         };
+        if ack.is_some() && !one.listens_to(Say::Ack) {
+            return false;
+        }
         if let Some(from) = entered {
             one.enter(&request.reply, from);
         }

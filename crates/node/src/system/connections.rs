@@ -14,6 +14,8 @@ use tidelock_api::{Nanos, Time};
 use tidelock_base::{AccountId, Wall};
 use tidelock_session::{CloseReason, Inbound, Subscription};
 
+/// Stands for an account that was asked for and is not there.
+const NO_ACCOUNT: AccountId = AccountId(u32::MAX);
 /// Connections of an answer that sets no limit.
 pub(crate) const LIMIT: usize = 1024;
 /// Subscriptions that are remembered of a closed connection; those beyond are only counted.
@@ -158,7 +160,7 @@ impl<'a> Selection<'a> {
         // A name that no account has selects nothing.
         let account = match options.acc.as_str() {
             "" => None,
-            name => Some(account(name).unwrap_or(AccountId(u32::MAX))),
+            name => Some(account(name).unwrap_or(NO_ACCOUNT)),
         };
         let limit = usize::try_from(options.limit)
             .ok()
@@ -308,14 +310,20 @@ pub(crate) fn merge(selection: &Selection<'_>, page: Page, server_id: &str, now:
     debug_assert!(
         selection.shows_subs() || connections.iter().all(|c| c.subscriptions_list_detail.is_empty())
     );
+    let known = selection.account != Some(NO_ACCOUNT);
     Connz {
-        server_id: server_id.to_owned(),
+        // An account that is not there is answered with nothing but the page.
+        server_id: if known {
+            server_id.to_owned()
+        } else {
+            String::new()
+        },
         now,
         num_connections: connections.len() as u64,
         total: total as u64,
         offset: selection.offset as u64,
         limit: selection.limit as u64,
-        connections,
+        connections: known.then_some(connections),
     }
 }
 
@@ -551,12 +559,26 @@ mod tests {
         };
         let connz = merge(&selection, page, "N", Time::ZERO);
         assert_eq!(
-            connz.connections.iter().map(|c| c.cid).collect::<Vec<_>>(),
+            connz
+                .connections
+                .iter()
+                .flatten()
+                .map(|c| c.cid)
+                .collect::<Vec<_>>(),
             [6, 7]
         );
         assert_eq!(
             (connz.num_connections, connz.total, connz.offset, connz.limit),
             (2, 9, 1, 2)
         );
+        let options = ConnzOptions {
+            acc: "NOPE".to_owned(),
+            ..ConnzOptions::default()
+        };
+        let Ok(nobody) = Selection::new(&options, |_| None) else {
+            panic!("valid")
+        };
+        let connz = merge(&nobody, Page::default(), "N", Time::ZERO);
+        assert_eq!((&*connz.server_id, connz.connections), ("", None));
     }
 }

@@ -3,6 +3,7 @@
 
 use super::topic::Topic;
 use crate::worker::Query;
+use std::num::{IntErrorKind, ParseIntError};
 use tidelock_api::monitor::{
     AccountStatzOptions, AccountzOptions, ConnzOptions, HealthzOptions, JszOptions, RaftzOptions,
     RoutezOptions, SubszOptions,
@@ -141,7 +142,7 @@ impl Options<'_> {
         match self.get(name) {
             "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
             "" | "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-            value => Err(unreadable("boolean", name, "ParseBool", value)),
+            value => Err(unreadable("boolean", name, "ParseBool", value, "invalid syntax")),
         }
     }
 
@@ -157,7 +158,9 @@ impl Options<'_> {
     fn int(&self, name: &str) -> Result<i64, Refused> {
         match self.get(name) {
             "" => Ok(0),
-            value => value.parse().map_err(|_| unreadable("int", name, "Atoi", value)),
+            value => value
+                .parse()
+                .map_err(|error| no_number("int", name, "Atoi", value, &error)),
         }
     }
 
@@ -166,14 +169,22 @@ impl Options<'_> {
             "" => Ok(0),
             value => value
                 .parse()
-                .map_err(|_| unreadable("uint64", name, "ParseUint", value)),
+                .map_err(|error| no_number("uint64", name, "ParseUint", value, &error)),
         }
     }
 }
 
-fn unreadable(what: &str, name: &str, function: &str, value: &str) -> Refused {
+fn no_number(what: &str, name: &str, function: &str, value: &str, error: &ParseIntError) -> Refused {
+    let reason = match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    unreadable(what, name, function, value, reason)
+}
+
+fn unreadable(what: &str, name: &str, function: &str, value: &str, reason: &str) -> Refused {
     Refused::Bad(format!(
-        "Error decoding {what} for '{name}': strconv.{function}: parsing {value:?}: invalid syntax"
+        "Error decoding {what} for '{name}': strconv.{function}: parsing {value:?}: {reason}"
     ))
 }
 
@@ -212,6 +223,14 @@ mod tests {
         assert_eq!(
             text("connz", "cid", "x"),
             r#"Error decoding uint64 for 'cid': strconv.ParseUint: parsing "x": invalid syntax"#
+        );
+        assert_eq!(
+            text("connz", "limit", "99999999999999999999"),
+            r#"Error decoding int for 'limit': strconv.Atoi: parsing "99999999999999999999": value out of range"#
+        );
+        assert_eq!(
+            text("connz", "cid", "99999999999999999999"),
+            r#"Error decoding uint64 for 'cid': strconv.ParseUint: parsing "99999999999999999999": value out of range"#
         );
         assert_eq!(text("connz", "state", "xyz"), "Error decoding state for xyz");
         assert_eq!(ask("nope", &[]), Err(Refused::NotFound));

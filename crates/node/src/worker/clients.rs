@@ -162,7 +162,7 @@ impl Core {
             host: addresses.client_host.clone(),
             port: addresses.client_port,
             headers: true,
-            auth_required: users.required() && (!first || !shared.anonymous_allowed),
+            auth_required: users.required() && (!first || !users.has_no_auth_user()),
             max_payload: i64::from(options.limits.max_payload),
             jetstream: options.jetstream.is_some(),
             cluster: shared.cluster_name().as_deref().unwrap_or_default().to_owned(),

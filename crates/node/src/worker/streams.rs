@@ -23,7 +23,7 @@ impl Core {
         match service {
             Service::JetStreamApi => self.api_entry(conn, account, message),
             Service::Ack => self.ack_entry(conn, account, message),
-            Service::FlowControl => self.flow_entry(account, message),
+            Service::FlowControl => self.flow_entry(conn, account, message),
             Service::System => self.system_entry(conn, account, message),
             Service::Inbox => self.source_entry(account, message),
         }
