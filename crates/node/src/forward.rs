@@ -102,6 +102,40 @@ impl Routes {
     }
 }
 
+/// What a connection has published into streams, as far as its later requests must know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// The stream that it last published into, and the number that this got.
+    last: Option<(GroupId, u64)>,
+    /// It has published into others before.
+    others: bool,
+}
+
+impl Published {
+    /// It has published into a stream, under this number.
+    pub(crate) fn note(&mut self, group: GroupId, number: u64) {
+        self.others |= self.last.is_some_and(|(last, _)| last != group);
+        self.last = Some((group, number));
+    }
+
+    /// The number of its last publish into the stream of `sender`, if the outcome is not known; else 0. Of a connection
+    /// that has published elsewhere since, the last of the whole worker stands for its own.
+    #[must_use]
+    pub(crate) fn unresolved_at(self, sender: &Sender) -> u64 {
+        match self.last {
+            Some((group, number)) if group == sender.group => {
+                if sender.waits_for(number) {
+                    number
+                } else {
+                    0
+                }
+            }
+            Some(_) if self.others => sender.last_unresolved(),
+            Some(_) | None => 0,
+        }
+    }
+}
+
 /// Publishes that left together.
 #[derive(Debug)]
 struct Batch {
@@ -218,6 +252,18 @@ impl Sender {
         } else {
             self.next - 1 + u64::from(self.open_count)
         }
+    }
+
+    /// Whether nothing was published in this turn yet.
+    #[must_use]
+    pub(crate) const fn is_fresh(&self) -> bool {
+        self.open_count == 0
+    }
+
+    /// Whether the outcome of a number is not known yet.
+    fn waits_for(&self, number: u64) -> bool {
+        let first = self.sent.front().map_or(self.next, |batch| batch.first);
+        self.unresolved() > 0 && number >= first
     }
 
     /// Whether something is waiting to be sent to the leader.
@@ -489,6 +535,30 @@ mod tests {
         let again = taken(&mut sender, due.0);
         assert_eq!(again, [(1, vec!["a".to_owned()]), (2, vec!["b".to_owned()])]);
         assert!(sender.is_unheard(), "the node that has it now has said nothing");
+    }
+
+    #[test]
+    fn a_connection_waits_for_its_own_publishes() {
+        let (mut one, mut other) = (Published::default(), Published::default());
+        let mut sender = sender();
+        assert_eq!(one.unresolved_at(&sender), 0);
+        push(&mut sender, "a", "in");
+        one.note(GroupId(2), sender.last_unresolved());
+        push(&mut sender, "b", "in");
+        other.note(GroupId(2), sender.last_unresolved());
+        assert_eq!((one.unresolved_at(&sender), other.unresolved_at(&sender)), (1, 2));
+        taken(&mut sender, 1);
+        resolved(&mut sender, 1, 1);
+        assert_eq!((one.unresolved_at(&sender), other.unresolved_at(&sender)), (0, 2));
+        // Which of the two it was is not known any more.
+        other.note(GroupId(3), 9);
+        assert_eq!(other.unresolved_at(&sender), 2);
+        // One that has published nothing here.
+        let mut third = Published::default();
+        third.note(GroupId(3), 9);
+        assert_eq!(third.unresolved_at(&sender), 0);
+        resolved(&mut sender, 2, 1);
+        assert_eq!(other.unresolved_at(&sender), 0);
     }
 
     #[test]

@@ -113,7 +113,8 @@ pub struct Budgets {
     pub block: u64,
     /// Records of a stream stay in memory, unwritten, up to this.
     pub tail: u64,
-    /// A stream whose disk is so far behind with writing blocks takes no more entries until it has caught up.
+    /// A stream whose disk is so far behind with writing blocks takes no more entries until it has caught up. More
+    /// than `tail` and three times `block`: so much may stay in memory without anything being written.
     pub backlog: u64,
 }
 
@@ -125,7 +126,7 @@ impl Default for Budgets {
             entries: 1 << 20,
             block: 4 << 20,
             tail: 1 << 20,
-            backlog: 64 << 20,
+            backlog: 32 << 20,
         }
     }
 }

@@ -123,6 +123,11 @@ fn a_publish_costs_the_sync_and_a_way_to_the_stream_and_back() {
     };
     assert_eq!(get(&mut net, far), 2);
     assert!(net.hear(far).contains("Nats-Sequence: 2"));
+    net.tell(near, "SUB in.* 2\r\n");
+    net.tell(far, "UNSUB 2\r\n");
+    net.run(Duration::from_secs(1));
+    assert_eq!(get(&mut net, near), 0, "served in the turn in which it came");
+    assert!(net.hear(near).contains("Nats-Sequence: 2"));
 }
 
 /// Allocations of a worker while a client says `line` so many times at once.
@@ -171,4 +176,19 @@ fn a_stored_message_and_its_acknowledgement_allocate_nothing() {
         clients[0],
         "PUB s in.1 16\r\n0123456789abcdef\r\nPUB s in.2 16\r\n0123456789abcdef\r\n",
     );
+}
+
+#[test]
+fn a_get_allocates_little() {
+    let (mut net, clients, _) = node(1);
+    net.tell(clients[0], "SUB in.* 1\r\nPUB s in.1 16\r\n0123456789abcdef\r\n");
+    let get = "PUB $JS.API.DIRECT.GET.S.s in.1 0\r\n\r\n";
+    for _ in 0..20 {
+        allocations(&mut net, clients[0], get, 100);
+    }
+    let few = allocations(&mut net, clients[0], get, 10);
+    let many = allocations(&mut net, clients[0], get, 110);
+    assert!(net.hear(clients[0]).contains("Nats-Sequence: 1"));
+    let each = (many - few) / 100;
+    assert!(each <= 12, "{each} allocations for a get");
 }

@@ -383,6 +383,26 @@ fn publishers_to_a_node_that_is_behind_are_paused_and_nothing_is_lost() {
     assert_eq!(got, 8_000);
 }
 
+/// A subscriber that takes nothing: its publisher waits for it for a second, and no more.
+#[test]
+fn a_publisher_does_not_wait_long_for_a_receiver_that_is_stuck() {
+    let mut net = Net::new();
+    net.add(1, "max_pending: 16MB");
+    net.settle();
+    let (alice, bob) = (net.client(0, 0), net.client(0, 0));
+    net.tell(bob, "SUB a 1\r\n");
+    let message = format!("PUB a 100000\r\n{}\r\n", "x".repeat(100_000));
+    for _ in 0..300 {
+        net.say(alice, &message);
+    }
+    net.hear(alice);
+    net.tell(alice, "PING\r\n");
+    assert_eq!(net.hear(alice), "", "the publisher is paused");
+    net.run(SECOND + SECOND / 2);
+    assert_eq!(net.hear(alice), "PONG\r\n");
+    assert!(net.is_closed(bob), "cut with more than max_pending");
+}
+
 #[test]
 fn the_same_run_gives_the_same_bytes() {
     let run = || {

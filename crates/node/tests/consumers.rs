@@ -1,4 +1,4 @@
-//! Consumers over whole turns of a node, with a disk that can be held: see `net`.
+//! Publishes and consumers over whole turns of a node, with a disk that can be held: see `net`.
 
 #![expect(
     clippy::indexing_slicing,
@@ -61,6 +61,22 @@ fn stored_meanwhile(consumer: &str, demand: &str) {
     net.hold_disk(0, false);
     net.settle();
     assert_eq!(delivered(&mut net, client), [1, 2, 3]);
+}
+
+/// What comes while the log is being written goes into one entry, however many turns it takes.
+#[test]
+fn publishes_gather_while_the_disk_is_busy() {
+    let (mut net, client) = node();
+    net.hold_disk(0, true);
+    for _ in 0..40 {
+        net.tell(client, "PUB s in 1\r\nx\r\n");
+    }
+    let mut acks = Vec::new();
+    for _ in 0..3 {
+        net.release_disk_once(0);
+        acks.push(net.hear(client).matches("\"seq\"").count());
+    }
+    assert_eq!(acks.iter().sum::<usize>(), 40, "{acks:?}");
 }
 
 #[test]

@@ -93,10 +93,6 @@ impl Group {
         let log = open_log(&config, start)?;
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&library, log, &logger).map_err(|e| StartError::Config(e.to_string()))?;
-        let phase = mix(config.seed ^ mix(config.group.value()) ^ config.me.value());
-        let tick = u64::try_from(config.timers.tick.as_nanos())
-            .unwrap_or(u64::MAX)
-            .max(1);
         let mut group = Self {
             members: Members::from_conf_state(&node.raft.prs().conf().to_conf_state()),
             members_at,
@@ -113,7 +109,7 @@ impl Group {
             removed: false,
             failure: None,
             now,
-            tick_at: Mono(now.0.saturating_add(phase % tick)),
+            tick_at: next_tick(&config, now),
             timeout: Timeout::new(&config.timers),
             dropped_appends: 0,
             config,
@@ -372,9 +368,11 @@ impl Group {
         if now < self.tick_at || self.next_deadline().is_none() {
             return;
         }
-        self.tick_at += self.config.timers.tick;
-        if self.tick_at <= now {
-            self.tick_at = now + self.config.timers.tick;
+        let tick = self.config.timers.tick;
+        self.tick_at = next_tick(&self.config, now);
+        if self.tick_at.since(now) < tick / 2 {
+            // This one was late.
+            self.tick_at += tick;
         }
         self.guarded((), |group| {
             group.reads.tick(&group.members);
@@ -497,6 +495,20 @@ impl Group {
         self.node.raft.maybe_free_inflight_buffers();
         self.node.mut_store().compact(upto.value());
     }
+}
+
+/// Parts of a tick at which groups may tick.
+const PHASES: u64 = 4;
+
+/// The next time after `now` at which the group ticks. All groups of a server tick at one of a few points of its clock, so
+/// that the heartbeats of many leave together: a turn, a write and a wake-up of the other side for hundreds of them.
+fn next_tick(config: &GroupConfig, now: Mono) -> Mono {
+    let tick = u64::try_from(config.timers.tick.as_nanos())
+        .unwrap_or(u64::MAX)
+        .max(PHASES);
+    let phase = tick / PHASES * (mix(config.seed ^ mix(config.group.value())) % PHASES);
+    let begun = now.0.saturating_add(tick - phase) / tick;
+    Mono(begun.saturating_mul(tick).saturating_add(phase))
 }
 
 fn library_config(config: &GroupConfig, applied: u64) -> Config {

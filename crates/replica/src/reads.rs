@@ -16,7 +16,11 @@
 //! * A frame of a voter in the leader's term, sent after the read arrived, shows that this voter had not voted in a
 //!   later term by then. If such voters and the leader form a quorum, no later leader had been elected when the read
 //!   arrived. A follower's own request is such a frame, therefore three voters need no round.
-//! * One round and one batch are out at a time; what arrives meanwhile joins the next.
+//! * With more voters, or two configurations at once, the ones that are missing are asked. An answer confirms the
+//!   round that it answers and those before it; a batch of a follower is granted as soon as that follower and those
+//!   that have confirmed its round are a quorum, whatever else the round waits for.
+//! * At most [`IN_FLIGHT_MAX`] batches of a follower and rounds of a leader are out; what arrives meanwhile joins the
+//!   next. So a read rarely waits for an answer that is not its own, and many reads share a frame.
 
 use crate::frame::{Head, Kind};
 use crate::member::Members;
@@ -24,6 +28,8 @@ use tidelock_base::{LogIndex, ReplicaId};
 
 /// Ticks after which a follower asks again, under a new identifier.
 const ASK_AGAIN_TICKS: u32 = 2;
+/// Batches of a follower, or rounds of a leader, that are out at a time.
+const IN_FLIGHT_MAX: usize = 2;
 
 /// A read as the caller knows it; handed back with its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,8 +102,9 @@ pub(crate) struct Reads {
     last: u64,
     waiting: Vec<ReadToken>,
     guests: Vec<Guest>,
-    asked: Option<Box<Asked>>,
-    round: Option<Box<Round>>,
+    asked: Vec<Asked>,
+    /// In the order of their numbers.
+    rounds: Vec<Round>,
     results: Vec<ReadResult>,
     frames: Vec<Head>,
     /// A committed (index, term) learned from an answer, which may be ahead of what appends have told.
@@ -137,7 +144,7 @@ impl Reads {
     /// True if [`Reads::advance`] may have something to do.
     pub(crate) fn is_busy(&self) -> bool {
         let waits = !self.waiting.is_empty() || !self.guests.is_empty();
-        waits || self.asked.is_some() || self.round.is_some()
+        waits || !self.asked.is_empty() || !self.rounds.is_empty()
     }
 
     /// Moves everything on as far as it can go; called once a turn, so that reads of a turn share a batch or round.
@@ -150,45 +157,39 @@ impl Reads {
     }
 
     fn advance_leader(&mut self, view: &View<'_>) {
-        if let Some(asked) = self.asked.take() {
+        for asked in self.asked.drain(..) {
             self.waiting.extend(asked.tokens);
         }
-        if self.round.as_ref().is_some_and(|round| round.term != view.term) {
-            self.drop_round();
-        }
+        self.drop_rounds(|round| round.term != view.term);
         if !view.committed_in_term {
             return;
         }
         let commit = view.commit;
         if view.members.is_quorum(&[view.me]) {
-            self.finish_round_at_once();
+            // Nobody else is left to confirm.
+            for round in std::mem::take(&mut self.rounds) {
+                self.finish(round);
+            }
             self.results
                 .extend(self.waiting.drain(..).map(|token| at(token, commit)));
         }
-        let mut guests = std::mem::take(&mut self.guests);
-        guests.retain(|guest| {
+        let frames = &mut self.frames;
+        self.guests.retain(|guest| {
             let confirmed = view.members.is_quorum(&[view.me, ReplicaId(guest.from)]);
             if confirmed {
-                self.frames.push(guest.answer(Kind::ReadGrant, commit));
+                frames.push(guest.answer(Kind::ReadGrant, commit));
             }
             !confirmed
         });
-        self.guests = guests;
-        if self.round.is_none() && !(self.waiting.is_empty() && self.guests.is_empty()) {
+        let wanted = !(self.waiting.is_empty() && self.guests.is_empty());
+        if wanted && self.rounds.len() < IN_FLIGHT_MAX {
             self.start_round(view);
-        }
-    }
-
-    /// Reads of an open round that nobody else is left to confirm.
-    fn finish_round_at_once(&mut self) {
-        if let Some(round) = self.round.take() {
-            self.finish(*round);
         }
     }
 
     fn start_round(&mut self, view: &View<'_>) {
         self.last += 1;
-        self.round = Some(Box::new(Round {
+        let round = Round {
             number: self.last,
             term: view.term,
             commit: view.commit,
@@ -196,66 +197,56 @@ impl Reads {
             confirmed: vec![view.me],
             tokens: std::mem::take(&mut self.waiting),
             guests: std::mem::take(&mut self.guests),
-        }));
-        self.ask_for_confirmations(view.members);
-    }
-
-    fn ask_for_confirmations(&mut self, members: &Members) {
-        let Some(round) = &self.round else { return };
-        for voter in members.all_voters() {
-            if !round.confirmed.contains(&voter) {
-                let mut head = Head::new(Kind::Confirm, voter.value());
-                head.index = round.number;
-                self.frames.push(head);
-            }
-        }
+        };
+        round.ask(view.members, &mut self.frames);
+        self.rounds.push(round);
     }
 
     fn advance_follower(&mut self, view: &View<'_>) {
-        self.drop_round();
+        self.drop_rounds(|_| true);
         self.guests.clear();
-        let lost = |asked: &mut Box<Asked>| asked.term != view.term || asked.leader != view.leader;
-        if let Some(asked) = self.asked.take_if(lost) {
+        let lost = |asked: &mut Asked| asked.term != view.term || asked.leader != view.leader;
+        for asked in self.asked.extract_if(.., lost) {
             self.results.extend(asked.tokens.into_iter().map(dropped));
         }
         if view.leader == 0 {
             self.results.extend(self.waiting.drain(..).map(dropped));
             return;
         }
-        if let Some(asked) = self.asked.take_if(|asked| asked.ticks >= ASK_AGAIN_TICKS) {
+        for asked in self.asked.extract_if(.., |asked| asked.ticks >= ASK_AGAIN_TICKS) {
             self.waiting.extend(asked.tokens);
         }
-        if self.asked.is_none() && !self.waiting.is_empty() {
+        if self.asked.len() < IN_FLIGHT_MAX && !self.waiting.is_empty() {
             self.last += 1;
             let mut head = Head::new(Kind::ReadAsk, view.leader);
             (head.index, head.log_term, head.commit) = (self.last, self.life.0, self.life.1);
             self.frames.push(head);
-            self.asked = Some(Box::new(Asked {
+            self.asked.push(Asked {
                 counter: self.last,
                 term: view.term,
                 leader: view.leader,
                 ticks: 0,
                 tokens: std::mem::take(&mut self.waiting),
-            }));
+            });
         }
     }
 
-    fn drop_round(&mut self) {
-        if let Some(round) = self.round.take() {
+    fn drop_rounds(&mut self, which: impl Fn(&Round) -> bool) {
+        for round in self.rounds.extract_if(.., |round| which(round)) {
             self.results.extend(round.tokens.into_iter().map(dropped));
         }
     }
 
     /// Counts a tick: answers that are late are asked for again.
     pub(crate) fn tick(&mut self, members: &Members) {
-        if let Some(asked) = &mut self.asked {
+        for asked in &mut self.asked {
             asked.ticks += 1;
         }
-        if let Some(round) = &mut self.round {
+        for round in &mut self.rounds {
             round.ticks += 1;
             // A later answer confirms the same round: it too was sent after the round began.
             if round.ticks > 1 {
-                self.ask_for_confirmations(members);
+                round.ask(members, &mut self.frames);
             }
         }
     }
@@ -296,20 +287,26 @@ impl Reads {
             self.frames.push(guest.answer(Kind::ReadRefuse, 0));
             return;
         }
-        // One batch of a replica is out at a time, so an older one has been given up.
-        self.guests.retain(|other| other.from != guest.from);
+        // No more are out, so an older one has been given up.
+        let of_this = |other: &Guest| other.from == guest.from;
+        if self.guests.iter().filter(|other| of_this(other)).count() >= IN_FLIGHT_MAX
+            && let Some(oldest) = self.guests.iter().position(of_this)
+        {
+            self.guests.remove(oldest);
+        }
         self.guests.push(guest);
     }
 
     fn answered(&mut self, head: &Head) {
         let mine = (head.log_term, head.commit) == self.life;
-        let answers = |asked: &mut Box<Asked>| {
+        let answers = |asked: &Asked| {
             let in_term = head.kind == Kind::ReadRefuse || asked.term == head.term;
             mine && asked.counter == head.index && in_term && asked.leader == head.from
         };
-        let Some(asked) = self.asked.take_if(answers) else {
+        let Some(place) = self.asked.iter().position(answers) else {
             return;
         };
+        let asked = self.asked.remove(place);
         if head.kind == Kind::ReadGrant {
             self.results
                 .extend(asked.tokens.into_iter().map(|token| at(token, head.aux)));
@@ -320,18 +317,22 @@ impl Reads {
     }
 
     fn confirmed(&mut self, view: &View<'_>, head: &Head) {
-        let answers = |round: &mut Box<Round>| round.number == head.index && round.term == view.term;
-        let Some(mut round) = self.round.take_if(answers) else {
-            return;
-        };
         let voter = ReplicaId(head.from);
-        if !round.confirmed.contains(&voter) {
-            round.confirmed.push(voter);
+        // The frame was sent after the round that it answers began, and so after those before it did.
+        let answers = |round: &Round| round.number <= head.index && round.term == view.term;
+        let mut finished = Vec::new();
+        for mut round in std::mem::take(&mut self.rounds) {
+            if answers(&round) {
+                if !round.confirmed.contains(&voter) {
+                    round.confirmed.push(voter);
+                }
+                round.answer_guests(view.members, &mut self.frames);
+            }
+            let done = round.is_empty() || view.members.is_quorum(&round.confirmed);
+            if done { &mut finished } else { &mut self.rounds }.push(round);
         }
-        if view.members.is_quorum(&round.confirmed) {
-            self.finish(*round);
-        } else {
-            self.round = Some(round);
+        for round in finished {
+            self.finish(round);
         }
     }
 
@@ -345,6 +346,40 @@ impl Reads {
                 .iter()
                 .map(|guest| guest.answer(Kind::ReadGrant, commit)),
         );
+    }
+}
+
+impl Round {
+    /// Nobody waits for it.
+    const fn is_empty(&self) -> bool {
+        self.tokens.is_empty() && self.guests.is_empty()
+    }
+
+    /// Asks the voters that have not confirmed and whose word is of use: a batch's own sender need not be asked for it.
+    fn ask(&self, members: &Members, frames: &mut Vec<Head>) {
+        for voter in members.all_voters() {
+            let of_use =
+                || !self.tokens.is_empty() || self.guests.iter().any(|guest| guest.from != voter.value());
+            if !self.confirmed.contains(&voter) && of_use() {
+                let mut head = Head::new(Kind::Confirm, voter.value());
+                head.index = self.number;
+                frames.push(head);
+            }
+        }
+    }
+
+    /// Grants the batches that a quorum has confirmed, those who sent them included.
+    fn answer_guests(&mut self, members: &Members, frames: &mut Vec<Head>) {
+        let (confirmed, commit) = (&mut self.confirmed, self.commit);
+        self.guests.retain(|guest| {
+            confirmed.push(ReplicaId(guest.from));
+            let granted = members.is_quorum(confirmed);
+            confirmed.pop();
+            if granted {
+                frames.push(guest.answer(Kind::ReadGrant, commit));
+            }
+            !granted
+        });
     }
 }
 

@@ -93,6 +93,13 @@ impl FileDisk {
     }
 
     fn write(&self, file: &FilePath, offset: u64, parts: &[Bytes], sync: bool) -> Result<(), Errno> {
+        let gathered;
+        let parts = if gathers(offset, parts) {
+            gathered = [gather(parts)];
+            &gathered
+        } else {
+            parts
+        };
         let direct = offset.is_multiple_of(DIRECT_ALIGN as u64) && parts.iter().all(aligned);
         let handle = if direct {
             self.handle(file, Access::Direct)
@@ -286,6 +293,22 @@ fn fill_with_zeros(path: &Path, handle: &File, len: u64) -> Result<(), Errno> {
         at += piece.len() as u64;
     }
     Ok(())
+}
+
+/// Whether parts that are not aligned each are so all together.
+fn gathers(offset: u64, parts: &[Bytes]) -> bool {
+    parts.len() > 1
+        && offset.is_multiple_of(DIRECT_ALIGN as u64)
+        && parts.iter().map(Bytes::len).sum::<usize>().is_multiple_of(DIRECT_ALIGN)
+}
+
+/// One part of all, in memory that can be written past the page cache.
+fn gather(parts: &[Bytes]) -> Bytes {
+    let mut all = AlignedBuf::with_capacity(parts.iter().map(Bytes::len).sum());
+    for part in parts {
+        all.extend_from_slice(part);
+    }
+    all.freeze()
 }
 
 fn aligned(part: &Bytes) -> bool {

@@ -123,14 +123,15 @@ impl Sizes {
         }
         let mut size = |from: u64, doublings: u64| from << rng.below(doublings);
         let segment = size(64 << 10, 5);
+        let (block, tail) = (size(16 << 10, 6), size(4 << 10, 7));
         Self {
             budgets: Budgets {
                 log: segment + size(64 << 10, 6),
                 log_remains: size(1 << 10, 8),
                 entries: usize::try_from(size(4 << 10, 8)).unwrap_or(4 << 10),
-                block: size(16 << 10, 6),
-                tail: size(4 << 10, 7),
-                backlog: size(256 << 10, 5),
+                block,
+                tail,
+                backlog: tail + 3 * block + size(16 << 10, 5),
             },
             segment,
         }
@@ -596,6 +597,7 @@ impl Seat {
                     trace.say(|| format!("n{}.{} disk: {owner:?} {error}", place.node, place.worker));
                 }
                 self.worker.io_done(owner, done);
+                self.worker.io_ahead(&mut self.out.io);
             }
         }
     }

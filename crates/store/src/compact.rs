@@ -92,11 +92,11 @@ impl Store {
         else {
             return;
         };
-        for (offset, piece) in job.pieces.drain(..) {
+        for (offset, parts) in job.pieces.drain(..) {
             job.out.insert(self.io.ask(IoOp::Write {
                 file: job.file.clone(),
                 offset,
-                parts: vec![piece],
+                parts,
                 sync: false,
             }));
         }

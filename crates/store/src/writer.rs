@@ -7,6 +7,9 @@
 //!     ^                                                              |
 //!     +------- abandoned: all its messages died, or the disk failed -+
 //! ```
+//! While a complete block becomes durable, the next one is filled, so that the disk has no pause between blocks. They
+//! join the store in order; with an abandoned one the next is abandoned, too.
+//!
 //! What dies in the tail before its turn comes is not written. After a failed operation the file is given up, and
 //! never synced again (DESIGN section 9, "Disk trouble"): the messages are still here, and go to a new file.
 
@@ -28,6 +31,8 @@ const INLINE_TAIL_BYTES: u64 = 64 * 1024;
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
+    /// Complete, and on its way to the disk; its messages come before those of the next one.
+    sealing: Option<Building>,
     building: Option<Building>,
     /// Everything up to here is to leave the tail, however little it is; 0 without a wish.
     flush_to: u64,
@@ -57,30 +62,60 @@ struct Building {
 impl Writer {
     /// A message was removed from the tail.
     pub(crate) fn removed(&mut self, seq: u64, len: u64, tail_is_empty: bool) {
-        let Some(building) = &mut self.building else {
-            return;
-        };
-        if seq < building.cursor {
-            building.taken -= len;
+        if let Some(holder) = self.blocks().find(|building| seq < building.cursor) {
+            holder.taken -= len;
         }
         if tail_is_empty {
-            building.abandoned = true;
+            self.abandon();
         }
     }
 
     /// The tail was dropped as a whole.
-    pub(crate) const fn tail_dropped(&mut self) {
+    pub(crate) fn tail_dropped(&mut self) {
         self.flush_to = 0;
-        if let Some(building) = &mut self.building {
+        for building in self.blocks() {
             building.taken = 0;
+        }
+        self.abandon();
+    }
+
+    /// The blocks under way, the older one first.
+    fn blocks(&mut self) -> impl Iterator<Item = &mut Building> {
+        self.sealing.iter_mut().chain(self.building.iter_mut())
+    }
+
+    fn abandon(&mut self) {
+        for building in self.blocks() {
             building.abandoned = true;
         }
     }
 
+    /// The next sequence to take from the tail.
+    fn cursor(&self) -> u64 {
+        let newest = self.building.as_ref().or(self.sealing.as_ref());
+        newest.map_or(0, |building| building.cursor)
+    }
+
+    /// Bytes of records in the tail that are taken.
+    fn taken(&self) -> u64 {
+        let blocks = self.sealing.iter().chain(self.building.iter());
+        blocks.map(|building| building.taken).sum()
+    }
+
     fn owns(&self, token: IoToken) -> bool {
-        self.building
-            .as_ref()
-            .is_some_and(|building| building.out.contains(&token) || building.sync == Some(token))
+        let mut blocks = self.sealing.iter().chain(self.building.iter());
+        blocks.any(|building| building.owns(token))
+    }
+}
+
+impl Building {
+    fn owns(&self, token: IoToken) -> bool {
+        self.out.contains(&token) || self.sync == Some(token)
+    }
+
+    /// Nothing is under way for a file that was given up.
+    fn is_over(&self) -> bool {
+        self.abandoned && self.out.is_empty() && self.sync.is_none()
     }
 }
 
@@ -140,31 +175,39 @@ impl Store {
             return;
         }
         self.give_up_abandoned();
-        if self.writer.building.is_none() && !self.writer.stalled && self.wants_to_write(0, 0) {
+        loop {
             self.start_block();
-        }
-        if self
-            .writer
-            .building
-            .as_ref()
-            .is_some_and(|building| !building.abandoned)
-        {
             self.fill();
-            self.hand_out();
+            let complete = |building: &mut Building| building.done.is_some() && !building.abandoned;
+            if self.writer.sealing.is_some() {
+                break;
+            }
+            let Some(building) = self.writer.building.take_if(complete) else {
+                break;
+            };
+            self.writer.sealing = Some(building);
         }
+        self.hand_out();
         if self.is_flushed() {
             self.writer.flush_to = 0;
         }
     }
 
-    /// Whether a message at or above `cursor` should be written, `taken` bytes of the tail being taken already.
-    fn wants_to_write(&self, cursor: u64, taken: u64) -> bool {
-        let flush = self.writer.flush_to;
-        self.tail.bytes().saturating_sub(taken) > self.config.tail_bytes
+    /// Whether a message that is not taken yet should be written.
+    fn wants_to_write(&self) -> bool {
+        let (flush, cursor) = (self.writer.flush_to, self.writer.cursor());
+        self.tail.bytes().saturating_sub(self.writer.taken()) > self.config.tail_bytes
             || flush >= cursor.max(1) && self.tail.next_live(cursor).is_some_and(|msg| msg.seq <= flush)
     }
 
+    /// Begins a block if one is wanted and none is being filled.
     fn start_block(&mut self) {
+        let writer = &self.writer;
+        let waits = writer.sealing.as_ref().is_some_and(|sealing| sealing.abandoned);
+        if writer.building.is_some() || writer.stalled || waits || !self.wants_to_write() {
+            return;
+        }
+        let cursor = self.writer.cursor();
         let id = self.files.next_id();
         let Some(file) = self.block_path(id) else { return };
         let create = self.io.ask(IoOp::Create {
@@ -176,7 +219,7 @@ impl Store {
             file,
             builder: Some(BlockBuilder::new(id, PIECE_BYTES)),
             done: None,
-            cursor: 0,
+            cursor,
             taken: 0,
             created: false,
             pieces: VecDeque::new(),
@@ -188,7 +231,7 @@ impl Store {
 
     /// Takes messages from the tail into pieces.
     fn fill(&mut self) {
-        let Some(mut building) = self.writer.building.take() else {
+        let Some(mut building) = self.writer.building.take_if(|building| !building.abandoned) else {
             return;
         };
         if let Some(mut builder) = building.builder.take() {
@@ -213,13 +256,14 @@ impl Store {
     /// Whether the block is full.
     fn fill_from_tail(&self, building: &mut Building, builder: &mut BlockBuilder) -> bool {
         let limit = self.config.block_bytes.min(1 << 30);
+        let before = self.writer.taken();
         let start = builder.data_len();
         let mut messages = self.tail.iter_from(building.cursor).peekable();
         while builder.data_len() < limit {
             let flush = self.writer.flush_to;
             let Some(msg) = messages.peek() else { return false };
             let wanted =
-                self.tail.bytes().saturating_sub(building.taken) > self.config.tail_bytes || msg.seq <= flush;
+                self.tail.bytes().saturating_sub(before + building.taken) > self.config.tail_bytes || msg.seq <= flush;
             if !wanted || builder.data_len() - start > FILL_BYTES {
                 return false;
             }
@@ -238,38 +282,43 @@ impl Store {
         true
     }
 
-    /// Hands out what can be written now, and the sync once all is written.
+    /// Hands out what can be written now, and the sync of a complete block once all of it is written.
     fn hand_out(&mut self) {
-        let Some(building) = &mut self.writer.building else {
-            return;
-        };
-        if !building.created {
-            return;
+        let io = &mut self.io;
+        for building in self.writer.blocks() {
+            if !building.created || building.abandoned {
+                continue;
+            }
+            for (offset, parts) in building.pieces.drain(..) {
+                building.out.insert(io.ask(IoOp::Write {
+                    file: building.file.clone(),
+                    offset,
+                    parts,
+                    sync: false,
+                }));
+            }
         }
-        for (offset, piece) in building.pieces.drain(..) {
-            building.out.insert(self.io.ask(IoOp::Write {
-                file: building.file.clone(),
-                offset,
-                parts: vec![piece],
-                sync: false,
-            }));
-        }
-        if building.done.is_some() && building.out.is_empty() && building.sync.is_none() {
-            building.sync = Some(self.io.ask(IoOp::Sync {
-                file: building.file.clone(),
+        if let Some(sealing) = &mut self.writer.sealing
+            && sealing.created
+            && !sealing.abandoned
+            && sealing.out.is_empty()
+            && sealing.sync.is_none()
+        {
+            sealing.sync = Some(self.io.ask(IoOp::Sync {
+                file: sealing.file.clone(),
             }));
         }
     }
 
-    /// Removes the file of an abandoned block, once nothing is under way for it.
+    /// Removes the files of abandoned blocks, once nothing is under way for them.
     fn give_up_abandoned(&mut self) {
-        let idle =
-            |building: &Building| building.abandoned && building.out.is_empty() && building.sync.is_none();
-        if self.writer.building.as_ref().is_some_and(idle)
-            && let Some(building) = self.writer.building.take()
-            && building.created
-        {
-            self.free_file(building.id, false);
+        let writer = &mut self.writer;
+        let over = [
+            writer.sealing.take_if(|block| block.is_over()),
+            writer.building.take_if(|block| block.is_over()),
+        ];
+        for block in over.into_iter().flatten().filter(|block| block.created) {
+            self.free_file(block.id, false);
         }
     }
 
@@ -279,7 +328,7 @@ impl Store {
 
     /// An operation of the writer has ended.
     pub(crate) fn write_done(&mut self, token: IoToken, result: Result<(), IoError>) -> StoreEvent {
-        let Some(building) = &mut self.writer.building else {
+        let Some(building) = self.writer.blocks().find(|building| building.owns(token)) else {
             return StoreEvent::Nothing;
         };
         let synced = building.sync.take_if(|sync| *sync == token).is_some();
@@ -289,6 +338,9 @@ impl Store {
         match result {
             Err(error) => {
                 building.abandoned = true;
+                if self.writer.sealing.as_ref().is_some_and(|older| older.abandoned) {
+                    self.writer.abandon();
+                }
                 self.writer.stalled = true;
                 StoreEvent::WriteFailed(error)
             }
@@ -298,9 +350,9 @@ impl Store {
         }
     }
 
-    /// The block is durable: it takes over its messages from the tail.
+    /// The complete block is durable: it takes over its messages from the tail.
     fn install(&mut self) -> StoreEvent {
-        let Some((info, index)) = self.writer.building.take().and_then(|building| building.done) else {
+        let Some((info, index)) = self.writer.sealing.take().and_then(|block| block.done) else {
             return StoreEvent::Nothing;
         };
         let mut block = Block::new(info, RoaringBitmap::new());

@@ -9,7 +9,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tidelock_base::{StreamSeq, Wall};
-use tidelock_record::{Disk, Fault, FilePath, IoDone, MemDisk, encode_into};
+use tidelock_record::{Disk, Fault, FilePath, IoDone, IoError, IoOp, MemDisk, encode_into};
 use tidelock_store::{
     CheckpointKind, Filters, Lookup, OnLoss, Purge, PurgeStep, RemoveError, Store, StoreConfig, StoreError,
     StoreEvent, StoreKind,
@@ -57,6 +57,58 @@ fn settle(store: &mut Store, disk: &MemDisk) -> Vec<StoreEvent> {
             }));
         }
     }
+}
+
+#[test]
+fn the_next_block_is_filled_while_the_one_before_becomes_durable() {
+    let disk = MemDisk::new();
+    let mut store = Store::new(config());
+    for _ in 0..60 {
+        append(&mut store, "a", 1_000);
+    }
+    let mut held = Vec::new();
+    let mut written = std::collections::BTreeSet::new();
+    loop {
+        let requests = store.take_io();
+        if requests.is_empty() {
+            break;
+        }
+        for request in requests {
+            match &request.op {
+                IoOp::Sync { .. } => held.push(request),
+                op => {
+                    if let IoOp::Write { file, .. } = op {
+                        written.insert(file.clone());
+                    }
+                    let result = disk.run(op);
+                    store.io_done(&IoDone {
+                        token: request.token,
+                        result,
+                    });
+                }
+            }
+        }
+    }
+    assert_eq!(held.len(), 1, "blocks become durable one after the other");
+    assert_eq!(written.len(), 2, "and one more is on its way");
+    // The older one fails: the messages of both are still there, and go to new files.
+    for request in held {
+        let done = IoDone {
+            token: request.token,
+            result: Err(IoError::NoSpace),
+        };
+        assert!(matches!(store.io_done(&done), StoreEvent::WriteFailed(_)));
+    }
+    store.resume_writes();
+    settle(&mut store, &disk);
+    let blocks: Vec<_> = store.block_files().map(|block| block.file).collect();
+    assert!(blocks.len() >= 3 && blocks.iter().all(|file| !written.contains(file)));
+    assert_eq!(store.msgs(), 60);
+    let restored = {
+        let bytes = save(&mut store, &disk);
+        Store::restore(config(), &[&bytes], &disk, OnLoss::Refuse).unwrap()
+    };
+    assert_eq!(restored.msgs(), 60);
 }
 
 /// Flushes, and makes a checkpoint that is durable at once.
@@ -328,7 +380,7 @@ fn a_lost_file_is_a_lost_block() {
     let mut store = filled(&disk, 300, 3);
     let saved = save(&mut store, &disk);
     let first = store.block_files().next().unwrap().file;
-    disk.run(&tidelock_record::IoOp::Remove { file: first }).unwrap();
+    disk.run(&IoOp::Remove { file: first }).unwrap();
     assert!(matches!(
         Store::restore(config(), &[&saved], &disk, OnLoss::Refuse),
         Err(StoreError::Block { .. })

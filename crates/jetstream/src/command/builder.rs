@@ -6,8 +6,12 @@ use super::{
 };
 use crate::codec::Put;
 use bytes::Bytes;
+use tidelock_base::limits::ENTRY_BYTES_MAX;
 use tidelock_base::{ConsumerId, DeliverSeq, StreamSeq, Wall};
 use tidelock_record::RecordError;
+
+/// Publishes of so many bytes make room for a whole entry.
+const LARGE_BYTES: usize = 64 * 1024;
 
 /// Collects the commands of one entry. Commands are numbered from 0; each method that writes one returns its
 /// *ordinal*, by which the effects of the applied entry name it.
@@ -128,6 +132,10 @@ impl EntryBuilder {
             let (body, count) = (run.at + COMMAND_HEAD_BYTES, run.count);
             patch(&mut self.buf, body + RUN_COUNT_AT, &count.to_le_bytes());
             patch(&mut self.buf, body + RUN_LOW_WATER_AT, &low_water.to_le_bytes());
+        }
+        if self.buf.capacity() - self.buf.len() < records.len() && records.len() >= LARGE_BYTES {
+            // Much is coming: growing little by little would copy it again and again.
+            self.buf.reserve(ENTRY_BYTES_MAX.max(records.len()));
         }
         self.buf.put(records);
         self.patch_run_len();

@@ -28,6 +28,9 @@ impl Core {
             return;
         };
         if !self.leads(group) {
+            if call.endpoint.is_of_any_replica() && self.can_follow(group, &request) {
+                return self.start_job(group, request);
+            }
             let me = self.shared.identity.node;
             let hint = self.leader_of(group).filter(|node| *node != me);
             return self.reply_control(&request, &Control::NotLeader(hint), LogIndex(0));
@@ -35,7 +38,7 @@ impl Core {
         self.begin_request(group, request);
     }
 
-    /// Serves a request at the leader of its group, after a read.
+    /// Serves a request at a replica of its group, after a read.
     pub(crate) fn start_job(&mut self, group: GroupId, request: Request) {
         self.read(group, Waiter::Api(Job::new(request, group)));
     }
@@ -59,14 +62,16 @@ impl Core {
         }
     }
 
-    /// Leadership is lost, and with it the knowledge of what became of the job's last step.
+    /// Leadership is lost, and with it the knowledge of what became of the job's last step; or a read could not be had
+    /// here.
     fn job_lost(&mut self, job: &Job, call: &Call<'_>) {
         let unnamed = call.endpoint == Endpoint::ConsumerCreate;
         let only_read = matches!(job.stage, Stage::Read);
         let again =
             only_read || (call.endpoint.is_repeatable() && !unnamed && matches!(job.stage, Stage::Command));
+        let me = self.shared.identity.node;
         let control = if again {
-            Control::NotLeader(None)
+            Control::NotLeader(self.leader_of(job.group).filter(|node| *node != me))
         } else {
             Control::Nothing
         };

@@ -200,6 +200,12 @@ impl Endpoint {
         !uncounted && (refused || !matches!(self, Self::MsgGet))
     }
 
+    /// Whether any replica of the stream can serve it: it asks for nothing but stored messages. What else a stream or
+    /// consumer tells of itself is partly known to its leader only.
+    pub(super) const fn is_of_any_replica(self) -> bool {
+        matches!(self, Self::MsgGet | Self::DirectGet | Self::DirectLast)
+    }
+
     /// Whether an answer that got lost with a leader may be had by asking again: reads, and changes that come to the
     /// same when they are made twice.
     pub(super) const fn is_repeatable(self) -> bool {

@@ -37,6 +37,14 @@ pub(super) enum Origin {
 }
 
 impl Origin {
+    /// The connection of the client that asks, if one does.
+    const fn asker(&self) -> Asker {
+        match self {
+            Self::Client(asker) => *asker,
+            Self::Job(_) | Self::Gather(..) => None,
+        }
+    }
+
     /// For so long an answer is awaited.
     const fn waits(&self) -> Duration {
         match self {
@@ -231,7 +239,8 @@ impl Core {
         request.group.is_some()
     }
 
-    /// Sends a request to `to`, or to whoever is most likely to lead its group.
+    /// Sends a request to `to`, or at first to the replica of this node, if that can serve it, or to whoever is most
+    /// likely to lead its group.
     fn send_pending(&mut self, number: u64, to: Option<NodeId>) {
         let Some(pending) = self.api.pending.get(&number) else {
             return;
@@ -241,11 +250,18 @@ impl Core {
         } else {
             Some(self.group_for(&pending.request))
         };
+        let (asked, tries, asker) = (pending.asked, pending.tries, pending.origin.asker());
+        let (mut after, end) = (pending.request.after, pending.since + pending.origin.waits());
+        let read = is_read(&pending.request);
+        if let Some(group) = group.filter(|_| tries == 0) {
+            after = self.published_before(asker, group);
+        }
         let me = self.shared.identity.node;
+        let local = group.filter(|group| read && tries == 0 && after == 0 && self.has_replica(*group));
         let node = to
-            .or_else(|| group.and_then(|group| self.next_target(group, pending.asked)))
+            .or_else(|| local.map(|_| me))
+            .or_else(|| group.and_then(|group| self.next_target(group, asked)))
             .unwrap_or(me);
-        let end = pending.since + pending.origin.waits();
         let away = node != me;
         if away && !self.is_online(node) {
             if let Some(pending) = self.api.pending.get_mut(&number) {
@@ -259,14 +275,10 @@ impl Core {
             end
         };
         self.set_timer(number, look, Why::Look);
-        let published = group.and_then(|group| self.senders.get(&group));
-        let after = published.map_or(0, crate::forward::Sender::last_unresolved);
         let Some(pending) = self.api.pending.get_mut(&number) else {
             return;
         };
-        if pending.tries == 0 {
-            pending.request.after = after;
-        }
+        pending.request.after = after;
         pending.asked = Some(node);
         pending.tries += 1;
         pending.request.group = group;
@@ -277,6 +289,28 @@ impl Core {
         } else {
             self.send_cell(node, LaneKind::Client, Cell::Request(Box::new(request)));
         }
+    }
+
+    /// The forward number behind which a request is to be served: that of the last publish of its connection into the
+    /// group, if its outcome is not known yet.
+    fn published_before(&mut self, asker: Asker, group: GroupId) -> u64 {
+        let published = asker
+            .and_then(|conn| self.client(conn))
+            .map(|client| client.published);
+        let Some(sender) = self.senders.get(&group) else {
+            return 0;
+        };
+        published.map_or_else(
+            || sender.last_unresolved(),
+            |published| published.unresolved_at(sender),
+        )
+    }
+
+    /// Whether a replica of a group belongs on this node.
+    fn has_replica(&self, group: GroupId) -> bool {
+        let directory = self.shared.directory.load();
+        let route = directory.by_group(group);
+        route.is_some_and(|route| route.nodes.contains(&self.shared.identity.node))
     }
 
     fn set_timer(&mut self, number: u64, wake: Mono, why: Why) {
@@ -507,6 +541,11 @@ impl Core {
     pub(super) fn requests_waiting(&self) -> usize {
         self.api.pending.len() + self.api.queue.len()
     }
+}
+
+/// Whether any replica can serve a request.
+fn is_read(request: &Request) -> bool {
+    Call::parse(&request.subject).is_some_and(|call| call.endpoint.is_of_any_replica())
 }
 
 /// The answer between nodes.

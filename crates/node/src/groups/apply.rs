@@ -1,7 +1,7 @@
 //! Applying committed entries, and acting on what they bring about.
 
-use super::drive::READ_ORDINAL;
 use super::effects::{Fx, Republish};
+use super::reads::READ_ORDINAL;
 use super::{Applying, Done, Machine, Slot, Waiter};
 use crate::deliver_batch::Message;
 use crate::worker::Core;
@@ -260,6 +260,7 @@ impl Core {
         slot.failed = Some(text);
         slot.leads = false;
         self.send_early_away(group);
+        self.end_reads(group);
         self.consumers_follow(group);
         self.sources_follow(group);
     }

@@ -12,7 +12,7 @@ use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{GroupId, LogIndex, Mono};
+use tidelock_base::{GroupId, Mono};
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 use tidelock_replica::LogPosition;
 use tidelock_store::CheckpointKind;
@@ -185,6 +185,14 @@ impl Core {
         if !slot.checkpoint_is_possible() {
             return;
         }
+        let budgets = self.shared.budgets;
+        if slot.backlog() > budgets.tail + 4 * budgets.block
+            && let Machine::Stream(stream) = &mut slot.machine
+        {
+            // So much has come in meanwhile that it is better in blocks of its own than in the checkpoint.
+            stream.flush();
+            return self.store_io(group);
+        }
         self.groups.wanted_checkpoints.remove(&group);
         slot.checkpoint.wanted = false;
         let Ok(file) = checkpoint_file(group) else { return };
@@ -283,14 +291,15 @@ impl Core {
                     .drain(..)
                     .partition(|fetch| (from..=upto).contains(&fetch.seq));
                 slot.fetches.extend(later);
-                slot.reads
-                    .extend(ready.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
+                for fetch in ready {
+                    slot.reads.fetched(fetch.waiter);
+                }
             }
             StoreEvent::ReadFailed { .. } => {
                 tracing::warn!("A block of stream {:?} could not be read", slot.name);
-                let all: Vec<_> = slot.fetches.drain(..).collect();
-                slot.reads
-                    .extend(all.into_iter().map(|fetch| (LogIndex(0), fetch.waiter)));
+                for fetch in slot.fetches.drain(..) {
+                    slot.reads.fetched(fetch.waiter);
+                }
             }
             StoreEvent::WriteFailed(error) => {
                 tracing::warn!(

@@ -3,17 +3,14 @@
 use super::{Machine, Open, Proposed, Sealed, Slot};
 use crate::cell::{Cell, LaneKind, RaftFrame};
 use crate::worker::{Core, IoJob, IoOwner};
-use std::collections::VecDeque;
 use std::time::Duration;
 use tidelock_base::limits::{ENTRIES_IN_FLIGHT_MAX, ENTRY_BYTES_MAX};
-use tidelock_base::{GroupId, LogIndex, Mono, Wall};
+use tidelock_base::{GroupId, Mono, Wall};
 use tidelock_jetstream::meta::MetaEntry;
-use tidelock_replica::{Lane, Outgoing, ReadOutcome, ReadResult, ReadToken, Ready, Role};
+use tidelock_replica::{Lane, Outgoing, Ready, Role};
 
 /// Rounds of the loop below in one turn; what is left goes on in the next.
 const ROUNDS_MAX: usize = 64;
-/// Ordinal of a read that rides on an entry.
-pub(super) const READ_ORDINAL: u32 = u32::MAX;
 
 impl Core {
     /// Fires what is due for groups.
@@ -30,6 +27,7 @@ impl Core {
                 slot.write_again(now);
             }
             self.expire(group);
+            self.give_up_reads(group);
             self.consumers_tick(group);
             self.sources_tick(group);
         }
@@ -118,29 +116,6 @@ impl Core {
         }
     }
 
-    /// Asks for the reads that came in this turn, all in one.
-    fn start_reads(&mut self, group: GroupId) {
-        let now = self.now.mono;
-        let token = ReadToken(self.groups.next_token + 1);
-        let Some(slot) = self.groups.slots.get_mut(&group) else {
-            return;
-        };
-        if slot.waiting_reads.is_empty() {
-            return;
-        }
-        let waiters = std::mem::take(&mut slot.waiting_reads);
-        if slot.leads
-            && let Some(later) = slot.to_be_proposed()
-        {
-            // Proposed after the read arrived: once it is applied, this replica has led since then.
-            later.extend(waiters.into_iter().map(|waiter| (READ_ORDINAL, waiter)));
-            return;
-        }
-        self.groups.next_token = token.0;
-        slot.raft.read(now, token);
-        slot.asked.insert(token, waiters);
-    }
-
     /// Carries out what a group's consensus wants done.
     fn drain_ready(&mut self, group: GroupId) {
         while let Some(slot) = self.groups.slots.get_mut(&group) {
@@ -150,6 +125,8 @@ impl Core {
                 let text = format!("{failure:?}");
                 tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
                 slot.failed = Some(text);
+                self.end_reads(group);
+                continue;
             }
             let Some(ready) = slot.raft.take_ready() else {
                 return;
@@ -251,7 +228,7 @@ impl Core {
             for sealed in slot.sealed.drain(..) {
                 lost.extend(sealed.waiters);
             }
-            let reads = slot.take_reads();
+            let reads = slot.reads.take_unconfirmed();
             for waiter in lost.into_iter().map(|(_, waiter)| waiter).chain(reads) {
                 self.end(waiter, super::Done::Lost);
             }
@@ -259,47 +236,15 @@ impl Core {
             self.consumers_follow(group);
             self.sources_follow(group);
         }
+        if let Some(slot) = self.groups.slots.get(&group)
+            && leader.is_some()
+            && slot.reads.are_waiting()
+        {
+            self.groups.touched.insert(group);
+        }
         // Its own leadership counts from the moment when it is ready.
         if role != Role::Leader || led {
             self.leader_changed(group);
-        }
-    }
-
-    fn read_ended(&mut self, group: GroupId, read: ReadResult) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else {
-            return;
-        };
-        let Some(waiters) = slot.asked.remove(&read.token) else {
-            return;
-        };
-        match read.outcome {
-            ReadOutcome::At(index) => {
-                // What this leader has proposed before the read is seen by it, too.
-                let proposed = slot.proposed.back().map_or(LogIndex(0), |entry| entry.index);
-                let at = if slot.leads { index.max(proposed) } else { index };
-                slot.reads.extend(waiters.into_iter().map(|waiter| (at, waiter)));
-            }
-            ReadOutcome::Dropped => {
-                for waiter in waiters {
-                    self.end(waiter, super::Done::Lost);
-                }
-            }
-        }
-    }
-
-    /// Serves the reads that the applied state has caught up with.
-    pub(super) fn serve_reads(&mut self, group: GroupId) {
-        let Some(slot) = self.groups.slots.get_mut(&group) else {
-            return;
-        };
-        if slot.applying.is_some() || slot.reads.is_empty() {
-            return;
-        }
-        let applied = slot.raft.applied_index();
-        let (ready, later): (Vec<_>, Vec<_>) = slot.reads.drain(..).partition(|(index, _)| *index <= applied);
-        slot.reads.extend(later);
-        for (_, waiter) in ready {
-            self.end(waiter, super::Done::Read);
         }
     }
 
@@ -333,6 +278,7 @@ impl Core {
             slot.raft.next_deadline(),
             slot.due(now.mono, now.wall),
             slot.write_again_at,
+            slot.reads.deadline(slot.leads),
             consumers,
             sources,
         ];
@@ -357,21 +303,8 @@ impl Open {
 }
 
 impl Slot {
-    /// Takes out who waits for a read to be confirmed. What was proposed here before the read may be lost with the
-    /// leadership, and a follower's state would not show it to the connection that published it. Those who wait for
-    /// the disk only have been served already.
-    fn take_reads(&mut self) -> Vec<super::Waiter> {
-        let (served, unconfirmed): (VecDeque<_>, VecDeque<_>) =
-            self.reads.drain(..).partition(|(index, _)| *index == LogIndex(0));
-        self.reads = served;
-        let mut waiters = std::mem::take(&mut self.waiting_reads);
-        waiters.extend(std::mem::take(&mut self.asked).into_values().flatten());
-        waiters.extend(unconfirmed.into_iter().map(|(_, waiter)| waiter));
-        waiters
-    }
-
     /// Who waits for the last entry that is not proposed yet, if there is one.
-    fn to_be_proposed(&mut self) -> Option<&mut Vec<(u32, super::Waiter)>> {
+    pub(super) fn to_be_proposed(&mut self) -> Option<&mut Vec<(u32, super::Waiter)>> {
         if !self.open.is_empty() {
             return Some(&mut self.open.waiters);
         }

@@ -35,9 +35,12 @@ impl Core {
         let parts = (message.subject, message.header, message.payload);
         match sender.push(conn, account, parts, message.reply) {
             Ok(()) => {
-                if sender.is_nearly_full()
-                    && let Some(conn) = from
-                {
+                let (number, nearly_full) = (sender.last_unresolved(), sender.is_nearly_full());
+                let Some(conn) = from else { return };
+                if let Some(client) = self.client(conn) {
+                    client.published.note(group, number);
+                }
+                if nearly_full {
                     self.pause_for_stream(group, conn);
                 }
             }
@@ -62,21 +65,17 @@ impl Core {
         let leader = if self.senders.contains_key(&group) {
             None
         } else {
-            self.leader_of(group).or_else(|| self.guess_leader(group))
+            self.other_than(group, None)
         };
         let sender = self.senders.entry(group).or_insert_with(|| {
             let mut sender = Sender::new(group, key);
             sender.leader = leader;
             sender
         });
-        self.busy_senders.insert(group);
+        if sender.is_fresh() {
+            self.busy_senders.insert(group);
+        }
         sender
-    }
-
-    /// Some node that may know the leader of a group.
-    fn guess_leader(&self, group: GroupId) -> Option<NodeId> {
-        let directory = self.shared.directory.load();
-        directory.by_group(group)?.nodes.first().copied()
     }
 
     fn pause_for_stream(&mut self, group: GroupId, conn: ConnKey) {

@@ -12,6 +12,8 @@ use tidelock_wal::{BatchNo, Lane, LaneEvent, WalRecord};
 const INLINE_BYTES_MAX: usize = 16 * 1024;
 /// Nobody else needs it if no other connection was read for this long.
 const INLINE_QUIET: Duration = Duration::from_millis(2);
+/// So much is a batch by itself, and need not wait for the end of the turn in which the one before has become durable.
+const AHEAD_BYTES_MIN: usize = 64 * 1024;
 /// A log that the disk refuses is tried again this often.
 const RETRY_AFTER: Duration = Duration::from_secs(3);
 /// An idle log says in its control file how far it is synced after this long.
@@ -105,6 +107,15 @@ impl Core {
             requests,
             inline,
         });
+    }
+
+    /// Starts writing the next batch before anything else is done about the one that has just become durable, if it is
+    /// large: the disk has no pause then.
+    pub(crate) fn cut_lane_ahead(&mut self) {
+        let lane = self.groups.lane.lane.as_ref();
+        if lane.is_some_and(|lane| lane.open_bytes() >= AHEAD_BYTES_MIN) {
+            self.cut_lane();
+        }
     }
 
     /// An operation of the log has ended.

@@ -49,9 +49,10 @@ impl Core {
             return;
         };
         let me = self.shared.identity.node;
-        // A worker without the metadata hands the command to the one that has it.
+        // A worker without the metadata hands the command to the one that has it. That one may be about to lead: sent to
+        // itself, the command would come back in each turn until it does, and that may be never.
         let node = if self.shared.worker_of(GroupId::META) == self.id {
-            self.leader_of(GroupId::META)
+            self.leader_of(GroupId::META).filter(|leader| *leader != me)
         } else {
             Some(me)
         };

@@ -143,7 +143,7 @@ impl Core {
         }
         let waiters = self.take_waiters(GroupId::META, index, term);
         for (ordinal, waiter) in waiters {
-            if ordinal == super::drive::READ_ORDINAL {
+            if ordinal == super::reads::READ_ORDINAL {
                 self.end(waiter, Done::Read);
             } else if let Some((_, outcome)) = collected.replies.iter().find(|(n, _)| *n == ordinal) {
                 self.end(waiter, Done::Meta(outcome));

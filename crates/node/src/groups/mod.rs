@@ -30,6 +30,7 @@ mod membership;
 mod meta;
 mod open;
 mod presence;
+mod reads;
 mod snapshot;
 mod status;
 mod view;
@@ -49,7 +50,7 @@ use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId, Term,
 use tidelock_jetstream::command::EntryBuilder;
 use tidelock_jetstream::meta::{Meta, MetaCommand, MetaOutcome, Replica};
 use tidelock_jetstream::stream::{CommandOutcome, Stream};
-use tidelock_replica::{Committed, Group, ReadToken};
+use tidelock_replica::{Committed, Group};
 use tidelock_wal::BatchNo;
 
 /// The state machine of a group.
@@ -131,9 +132,7 @@ pub(crate) struct Slot {
     pending_acked: Vec<u32>,
     /// Term of the last entry applied.
     applied_term: Term,
-    reads: VecDeque<(LogIndex, Waiter)>,
-    asked: BTreeMap<ReadToken, Vec<Waiter>>,
-    waiting_reads: Vec<Waiter>,
+    reads: reads::Reads,
     early: early::Early,
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
@@ -279,15 +278,6 @@ impl Core {
         slot.open.waiters.push((ordinal, waiter));
     }
 
-    /// A linearizable read of the local replica: the waiter hears of it when the local state contains everything that
-    /// was proposed before.
-    pub(crate) fn read(&mut self, group: GroupId, waiter: Waiter) {
-        match self.slot_mut(group) {
-            Some(slot) => slot.waiting_reads.push(waiter),
-            None => self.end(waiter, Done::Lost),
-        }
-    }
-
     /// Reads a block of a stream's store; the waiter gets [`Done::Read`] when it is there, or could not be read.
     pub(crate) fn fetch(&mut self, group: GroupId, need: tidelock_store::Need, waiter: Waiter) {
         let Some(slot) = self.slot_mut(group) else {
@@ -303,7 +293,7 @@ impl Core {
                 waiter,
             });
         } else {
-            slot.reads.push_back((LogIndex(0), waiter));
+            slot.reads.fetched(waiter);
         }
     }
 

@@ -50,6 +50,15 @@ struct Staging {
     created: bool,
 }
 
+/// Names a piece of a file, in a request for it and in the answer.
+fn piece_of(name: &str, offset: u64, len: u64) -> Bytes {
+    let mut out = Vec::new();
+    put(&mut out, name.as_bytes());
+    put(&mut out, &offset.to_le_bytes());
+    put(&mut out, &PIECE.min(len.saturating_sub(offset)).to_le_bytes());
+    Bytes::from(out)
+}
+
 /// What the log keeps of an installed snapshot.
 pub(super) fn installed_blob(members: &Members, manifest: &Bytes) -> Vec<u8> {
     let mut out = Vec::new();
@@ -211,11 +220,7 @@ impl Core {
             }
             return;
         };
-        let piece = PIECE.min(len - staging.offset);
-        let mut payload = Vec::new();
-        put(&mut payload, name.as_bytes());
-        put(&mut payload, &staging.offset.to_le_bytes());
-        put(&mut payload, &piece.to_le_bytes());
+        let payload = piece_of(name, staging.offset, *len);
         let request = Request {
             id: RequestId {
                 sender,
@@ -227,7 +232,7 @@ impl Core {
             subject: Bytes::from_static(FILE_SUBJECT),
             reply: Bytes::new(),
             header: Bytes::new(),
-            payload: Bytes::from(payload),
+            payload,
             client: Bytes::new(),
             after: 0,
         };
@@ -288,7 +293,8 @@ impl Core {
         };
         let reply = Reply {
             id: request.id,
-            header: Bytes::new(),
+            // What the piece is of: one that was asked for earlier may come late.
+            header: request.payload.clone(),
             payload,
             last: true,
             after_meta: LogIndex(0),
@@ -312,7 +318,22 @@ impl Core {
         let Some((name, len)) = staging.files.front().cloned() else {
             return true;
         };
+        if reply.header != piece_of(&name, staging.offset, len) {
+            return true;
+        }
         staging.heard = now;
+        if reply.payload.len() as u64 != PIECE.min(len - staging.offset) {
+            // The sender could not read it. What is there is no snapshot, and another attempt may fare better.
+            let position = staging.install.position;
+            tracing::warn!(
+                "Snapshot of stream {:?} not received: {name} cannot be read",
+                slot.name
+            );
+            slot.transfers.staging = None;
+            slot.raft.install_failed(position);
+            self.groups.touched.insert(group);
+            return true;
+        }
         let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(&name));
         let Ok(file) = path else { return true };
         let mut requests = Vec::new();
@@ -330,7 +351,7 @@ impl Core {
         }
         let offset = staging.offset;
         staging.offset += reply.payload.len() as u64;
-        let whole = staging.offset >= len || reply.payload.is_empty();
+        let whole = staging.offset >= len;
         let parts = vec![reply.payload.clone()];
         let write = IoOp::Write {
             file,
@@ -392,6 +413,10 @@ impl Core {
                 let old = std::mem::replace(&mut slot.machine, machine);
                 slot.queue.clear();
                 slot.applying = None;
+                // The blocks that they wait for were of the old state; the new one may have others.
+                for fetch in slot.fetches.drain(..) {
+                    slot.reads.fetched(fetch.waiter);
+                }
                 slot.applied_term = position.term;
                 slot.checkpoint = checkpoint::State::in_folder(staging.checkpoint.folder);
                 if let Machine::Stream(old) = old {
@@ -430,14 +455,11 @@ impl Core {
     }
 
     /// Tells all who wait for something of a replica that is gone.
-    pub(super) fn end_all(&mut self, slot: Slot) {
-        let mut waiters = slot.open.waiters;
-        waiters.extend(slot.sealed.into_iter().flat_map(|sealed| sealed.waiters));
-        waiters.extend(slot.proposed.into_iter().flat_map(|proposed| proposed.waiters));
-        let mut reads: Vec<super::Waiter> = slot.reads.into_iter().map(|(_, waiter)| waiter).collect();
-        reads.extend(slot.asked.into_values().flatten());
-        reads.extend(slot.waiting_reads);
-        reads.extend(slot.fetches.into_iter().map(|fetch| fetch.waiter));
+    pub(super) fn end_all(&mut self, mut slot: Slot) {
+        let mut waiters = std::mem::take(&mut slot.open.waiters);
+        waiters.extend(slot.sealed.drain(..).flat_map(|sealed| sealed.waiters));
+        waiters.extend(slot.proposed.drain(..).flat_map(|proposed| proposed.waiters));
+        let reads = slot.take_all_reads();
         for waiter in waiters.into_iter().map(|(_, waiter)| waiter).chain(reads) {
             self.end(waiter, super::Done::Lost);
         }

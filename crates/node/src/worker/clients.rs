@@ -49,6 +49,8 @@ pub(crate) struct Client {
     pub(crate) stalls: u64,
     /// Shows its protocol in the log, where that is asked for.
     pub(crate) trace: Option<Box<crate::system::Traces>>,
+    /// What its requests must not overtake.
+    pub(crate) published: crate::forward::Published,
     last_route: LastRoute,
     armed: Option<Mono>,
 }
@@ -89,6 +91,7 @@ impl Core {
             closing: None,
             stalls: 0,
             trace: crate::system::Traces::of(&self.shared.options.log),
+            published: crate::forward::Published::default(),
             last_route: LastRoute::default(),
             armed: None,
         };

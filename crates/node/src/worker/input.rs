@@ -14,7 +14,7 @@ use tidelock_base::{AccountId, Now, WorkerId};
 use tidelock_record::IoDone;
 use tidelock_session::{Authentication, CloseReason, Inbound, Outbound, Received, Want};
 
-use super::IoOwner;
+use super::{IoJob, IoOwner};
 
 /// Slices of one vectored write.
 const SLICES: usize = 64;
@@ -314,8 +314,12 @@ impl Worker {
         }
         let inbound = self.inbound.get_mut(key.index as usize).and_then(Option::as_mut);
         let close = inbound.and_then(|inbound| inbound.tick(now, &mut client.outbound, &mut self.core.pool));
+        let pending = client.outbound.pending();
         self.core.mark_dirty(key);
         if let Some(reason) = close {
+            if reason == CloseReason::SlowConsumerWriteDeadline {
+                self.core.log_write_deadline(key, pending);
+            }
             self.core.close(key, reason);
         }
         self.arm(key);
@@ -346,6 +350,12 @@ impl Worker {
     /// A disk operation has ended.
     pub fn io_done(&mut self, owner: IoOwner, done: IoDone) {
         self.core.groups_io_done(owner, &done);
+    }
+
+    /// After [`Worker::io_done`]: what the disk may have at once, ahead of the end of the turn.
+    pub fn io_ahead(&mut self, out: &mut Vec<IoJob>) {
+        self.core.cut_lane_ahead();
+        out.append(&mut self.core.out.io);
     }
 
     /// Ends the turn: makes interest visible, sends what was decided, lists what is to be written.

@@ -16,8 +16,11 @@ const PAUSE_AT: usize = 2 << 20;
 const PAUSE_AT_LARGE: usize = 8 << 20;
 /// Payloads from this size on count as large.
 const LARGE: usize = 32 << 10;
-/// A publisher is paused for at most this long at a time; then it goes on, and the receiver may be cut.
+/// A publisher to a node that is behind is paused for at most this long at a time.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A receiver that has taken nothing for so long holds up nobody: its publishers go on, and it is cut once it has
+/// `max_pending` waiting. One that reads, however slowly, makes them as slow as it is.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
 
 /// A message in one of the forms in which it can be delivered.
 #[derive(Clone, Copy)]
@@ -262,7 +265,14 @@ impl Core {
         let Some(publisher) = publisher.filter(|&p| p != receiver && pending > limit) else {
             return;
         };
-        let until = self.now.mono + PAUSE_MAX;
+        let now = self.now.mono;
+        let since = self
+            .client(receiver)
+            .and_then(|receiver| receiver.outbound.stalled_since());
+        let until = since.unwrap_or(now) + STUCK_AFTER;
+        if until <= now {
+            return;
+        }
         let Some(client) = self.client(publisher) else {
             return;
         };
@@ -294,6 +304,18 @@ impl Core {
             );
         }
         self.close(key, CloseReason::SlowConsumerPendingBytes);
+    }
+
+    /// Says that a connection took nothing for as long as a write may take.
+    pub(super) fn log_write_deadline(&mut self, key: ConnKey, pending: usize) {
+        let deadline = self.settings.write_deadline;
+        if let Some(client) = self.client(key) {
+            tracing::info!(
+                target: "client",
+                "{} - Slow Consumer Detected: WriteDeadline of {deadline:?} exceeded with {pending} bytes pending",
+                client.label
+            );
+        }
     }
 
     /// Gives a message to one member of a queue group: all members in the cluster are equally likely; one that does

@@ -135,6 +135,8 @@ pub(crate) struct Net {
     digest: u64,
     /// Hand-overs from worker to worker, and to the disk's helper and back.
     pub(crate) hops: u64,
+    /// Bytes that have left, by node and the node they are for.
+    pub(crate) carried: BTreeMap<(usize, usize), u64>,
     /// Told when a worker begins to work (`true`) and when it has ended.
     pub(crate) around: fn(bool),
     /// Sizes for nodes that are made from now on.
@@ -182,6 +184,7 @@ impl Net {
             next_client: 40_000,
             digest: 0,
             hops: 0,
+            carried: BTreeMap::new(),
             around: |_| (),
             budgets: Budgets::default(),
             segment_bytes: 1 << 20,
@@ -634,6 +637,7 @@ impl Net {
         let lost = to.is_some_and(|to| self.cuts.contains(&(node, to)));
         let pipe = &mut self.conns[end.0].pipes[other];
         let digest = &mut self.digest;
+        let mut carried = to.map(|to| self.carried.entry((node, to)).or_default());
         loop {
             let room = WINDOW.saturating_sub(pipe.bytes.len());
             let result = self.nodes[node].workers[worker].transmit(key, |slices: &[IoSlice<'_>]| {
@@ -649,6 +653,9 @@ impl Net {
                     *digest = (*digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
                 }
                 let n = bytes.len();
+                if let Some(carried) = &mut carried {
+                    **carried += n as u64;
+                }
                 if !lost && !pipe.closed {
                     pipe.bytes.extend(bytes);
                 }

@@ -77,6 +77,26 @@ fn no_sync_helps_what_a_failed_sync_left() {
 }
 
 #[test]
+fn an_empty_file_is_there_for_good_once_it_is_synced() {
+    let there = |seed, synced, neighbour| {
+        let disk = MemDisk::new();
+        create(&disk, "d/a", 0);
+        write(&disk, "d/a", 0, b"one", false).unwrap();
+        if synced {
+            sync(&disk, "d/a").unwrap();
+        }
+        if neighbour {
+            create(&disk, "d/b", 1);
+        }
+        disk.crash(seed);
+        disk.size(&path("d/a")).is_ok()
+    };
+    assert!(varies(|seed| there(seed, false, false)));
+    assert!((0..64).all(|seed| there(seed, true, false)), "its own sync");
+    assert!((0..64).all(|seed| there(seed, false, true)), "one of the directory");
+}
+
+#[test]
 fn removals_are_durable_once_the_directory_changes() {
     let back = |seed| {
         let disk = MemDisk::new();
@@ -153,6 +173,7 @@ proptest! {
     fn behaves_as_a_vector_and_keeps_what_was_synced(steps in vec(step(), 1..30)) {
         let disk = MemDisk::new();
         create(&disk, "f", 0);
+        sync(&disk, "f").unwrap();
         let (mut now, mut durable) = (Vec::new(), Vec::new());
         for step in steps {
             match step {

@@ -6,5 +6,6 @@
 )]
 
 mod chaos;
+mod reads;
 mod sim;
 mod traps;

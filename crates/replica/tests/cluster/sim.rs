@@ -135,6 +135,8 @@ pub(crate) const PRE_VOTE: u8 = 5;
 pub(crate) const HEARTBEAT: u8 = 7;
 pub(crate) const SNAPSHOT: u8 = 9;
 pub(crate) const READ_ASK: u8 = 11;
+pub(crate) const READ_GRANT: u8 = 12;
+pub(crate) const READ_REFUSE: u8 = 13;
 pub(crate) const CONFIRM: u8 = 14;
 pub(crate) const CONFIRMED: u8 = 15;
 

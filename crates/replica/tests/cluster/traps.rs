@@ -213,7 +213,7 @@ fn a_joint_configuration_is_left_without_a_tick() {
         .log
         .iter()
         .rev()
-        .take(2)
+        .take(3)
         .flat_map(|ready| ready.send.clone())
         .collect();
     let to: Vec<_> = appends
@@ -398,9 +398,11 @@ fn missed_ticks_are_dropped() {
     sim.run(1);
     let late = sim.now + Duration::from_secs(60);
     sim.group(2).tick(late);
-    assert_eq!(
-        sim.peek(2).next_deadline(),
-        Some(late + Duration::from_millis(20))
+    let next = sim.peek(2).next_deadline().expect("it goes on");
+    let wait = next.since(late);
+    assert!(
+        (10..=30).contains(&wait.as_millis()),
+        "a tick of 20 ms is due in {wait:?}"
     );
     sim.group(2).tick(late + Duration::from_millis(1));
     sim.pump(id(2));

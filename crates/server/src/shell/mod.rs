@@ -255,7 +255,12 @@ impl Shell {
                     }
                 }
                 Input::Cells(from, cells) => self.worker.receive_cells(from, cells),
-                Input::Disk(done) => self.disk.ended(done, &mut self.worker),
+                Input::Disk(done) => {
+                    self.disk.ended(done, &mut self.worker);
+                    self.worker.io_ahead(&mut self.out.io);
+                    self.disk
+                        .submit(&mut self.out.io, &self.mailbox, &mut self.worker);
+                }
                 // The worker may have given the attempt up meanwhile, and the key be another connection's.
                 Input::Resolved(key, _) if !self.worker.wants_dial(key) => {}
                 Input::Resolved(key, Some(address)) => self.connect(key, address),

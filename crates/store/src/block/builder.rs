@@ -3,28 +3,29 @@
 use super::format::{
     BlockInfo, FILE_ALIGN, FRAME_HEAD_BYTES, FileHeader, Frame, HEADER_BYTES, TRAILER_BYTES, extent,
 };
+use super::gather::{Gather, crc_of};
 use super::index::{BlockIndex, Names, Row, encode_rows, encode_summary};
 use crate::codec::{Malformed, narrow};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use tidelock_record::{AlignedBuf, RecordRef};
+use tidelock_record::RecordRef;
 
-/// A part of the file: offset and bytes. Offset and length are multiples of 4096.
-pub(crate) type Piece = (u64, Bytes);
+/// A part of the file: offset and bytes, in parts. Offset and length are multiples of 4096.
+pub(crate) type Piece = (u64, Vec<Bytes>);
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
     info: BlockInfo,
     rows: Vec<Row>,
-    /// Numbers of subjects by name. Only looked up, never walked.
-    numbers: HashMap<Bytes, u32, BuildHasherDefault<XxHasher>>,
+    /// Numbers of subjects by the hash of the name, or the next free one above it. Only looked up, never walked.
+    numbers: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     names: BytesMut,
     bounds: Vec<(u32, u32)>,
     /// The subject of the message before: the same again needs no search.
-    recent: (Bytes, u32),
-    piece: AlignedBuf,
+    recent: u32,
+    piece: Gather,
     piece_offset: u64,
     body_crc: u32,
 }
@@ -40,8 +41,8 @@ pub(crate) struct Built {
 
 impl BlockBuilder {
     pub(crate) fn new(id: u64, piece_bytes: usize) -> Self {
-        let mut piece = AlignedBuf::with_capacity(piece_bytes + FILE_ALIGN_BYTES);
-        piece.extend_from_slice(&FileHeader { id }.encode());
+        let mut piece = Gather::with_capacity(piece_bytes + FILE_ALIGN_BYTES);
+        piece.copy(&FileHeader { id }.encode());
         Self {
             info: BlockInfo {
                 id,
@@ -52,7 +53,7 @@ impl BlockBuilder {
             numbers: HashMap::default(),
             names: BytesMut::new(),
             bounds: Vec::new(),
-            recent: (Bytes::new(), 0),
+            recent: 0,
             piece,
             piece_offset: 0,
             body_crc: 0,
@@ -84,7 +85,7 @@ impl BlockBuilder {
             self.is_empty() || seq > self.info.last_seq,
             "sequences of a block ascend"
         );
-        let subject = self.number_of(bytes, record.subject());
+        let subject = self.number_of(record.subject());
         self.rows.push(Row {
             rel: narrow(seq - self.info.first_seq),
             subject,
@@ -92,32 +93,40 @@ impl BlockBuilder {
             extent,
             ts,
         });
-        self.piece.extend_from_slice(&Frame::head(seq, ts, bytes));
-        self.piece.extend_from_slice(record.bytes());
+        let record = bytes.slice_ref(record.bytes());
+        self.piece.add(&Frame::head(seq, ts, bytes), &record);
         self.info.last_seq = seq;
         self.info.ts_max = self.info.ts_max.max(ts);
         self.info.count += 1;
-        self.info.data_len += (FRAME_HEAD_BYTES + record.bytes().len()) as u64;
+        self.info.data_len += (FRAME_HEAD_BYTES + record.len()) as u64;
         Ok(())
     }
 
-    fn number_of(&mut self, record: &Bytes, subject: &[u8]) -> u32 {
-        if self.recent.0 == subject && !self.is_empty() {
-            return self.recent.1;
+    fn number_of(&mut self, subject: &[u8]) -> u32 {
+        if self.name(self.recent) == Some(subject) {
+            return self.recent;
+        }
+        let mut hash = xxhash_rust::xxh3::xxh3_64(subject);
+        while let Some(&number) = self.numbers.get(&hash) {
+            if self.name(number) == Some(subject) {
+                self.recent = number;
+                return number;
+            }
+            hash = hash.wrapping_add(1);
         }
         let next = narrow(self.bounds.len() as u64);
-        let number = match self.numbers.get(subject) {
-            Some(&number) => number,
-            None => {
-                let start = narrow(self.names.len() as u64);
-                self.names.extend_from_slice(subject);
-                self.bounds.push((start, narrow(self.names.len() as u64)));
-                self.numbers.insert(record.slice_ref(subject), next);
-                next
-            }
-        };
-        self.recent = (record.slice_ref(subject), number);
-        number
+        let start = narrow(self.names.len() as u64);
+        self.names.extend_from_slice(subject);
+        self.bounds.push((start, narrow(self.names.len() as u64)));
+        self.numbers.insert(hash, next);
+        self.recent = next;
+        next
+    }
+
+    /// The subject of that number.
+    fn name(&self, number: u32) -> Option<&[u8]> {
+        let &(start, end) = self.bounds.get(number as usize)?;
+        self.names.get(start as usize..end as usize)
     }
 
     /// The next part of the file, once it has at least `min` bytes.
@@ -126,13 +135,10 @@ impl BlockBuilder {
         if len < min.max(FILE_ALIGN_BYTES) {
             return None;
         }
-        let cut = len - len % FILE_ALIGN_BYTES;
-        let mut next = AlignedBuf::with_capacity(min + FILE_ALIGN_BYTES);
-        next.extend_from_slice(self.piece.as_slice().get(cut..).unwrap_or_default());
-        let piece = std::mem::replace(&mut self.piece, next).freeze().slice(..cut);
-        self.body_crc = crc32c::crc32c_append(self.body_crc, &piece);
+        let piece = self.piece.take_pages(min + FILE_ALIGN_BYTES);
+        self.body_crc = crc_of(self.body_crc, &piece);
         let offset = self.piece_offset;
-        self.piece_offset += cut as u64;
+        self.piece_offset += (len - len % FILE_ALIGN_BYTES) as u64;
         Some((offset, piece))
     }
 
@@ -146,16 +152,16 @@ impl BlockBuilder {
         self.info.summary_crc = crc32c::crc32c(&summary);
         self.info.index_len = narrow(index.len() as u64);
         self.info.index_crc = crc32c::crc32c(&index);
-        self.piece.extend_from_slice(&summary);
-        self.piece.extend_from_slice(&index);
+        self.piece.copy(&summary);
+        self.piece.copy(&index);
         let len = (self.piece.len() + TRAILER_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
         self.piece.pad_to(len - TRAILER_BYTES);
-        self.info.body_crc = crc32c::crc32c_append(self.body_crc, self.piece.as_slice());
+        self.info.body_crc = self.piece.crc_after(self.body_crc);
         self.info.file_len = self.piece_offset + len as u64;
-        self.piece.extend_from_slice(&self.info.trailer());
+        self.piece.copy(&self.info.trailer());
         self.rows.shrink_to_fit();
         Built {
-            piece: (self.piece_offset, self.piece.freeze()),
+            piece: (self.piece_offset, self.piece.into_parts()),
             info: self.info,
             index: BlockIndex::new(self.rows, names),
         }
@@ -196,13 +202,19 @@ pub(crate) fn rebuild(info: &BlockInfo, file: &Bytes) -> Result<BlockIndex, Malf
     Ok(BlockIndex::new(builder.rows, names))
 }
 
-/// xxh3 as a hasher of whole keys: without a random seed, so that runs repeat.
+/// For keys that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-struct XxHasher(u64);
+struct Identity(u64);
 
-impl Hasher for XxHasher {
+impl Hasher for Identity {
     fn write(&mut self, bytes: &[u8]) {
-        self.0 = xxhash_rust::xxh3::xxh3_64_with_seed(bytes, self.0);
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 
     fn finish(&self) -> u64 {
@@ -235,13 +247,14 @@ mod tests {
                 .push(seq, seq.cast_signed() * 3, &record.freeze())
                 .unwrap();
             if let Some((offset, piece)) = builder.take_piece(8192) {
+                let piece = piece.concat();
                 assert_eq!((offset, piece.len() % 4096), (file.len() as u64, 0));
                 file.extend_from_slice(&piece);
             }
         }
         let built = builder.finish();
         assert_eq!(built.piece.0, file.len() as u64);
-        file.extend_from_slice(&built.piece.1);
+        file.extend_from_slice(&built.piece.1.concat());
         (file.freeze(), built)
     }
 

@@ -2,6 +2,7 @@
 
 mod builder;
 mod format;
+mod gather;
 mod index;
 
 pub(crate) use builder::{BlockBuilder, Piece, rebuild};

@@ -27,6 +27,38 @@ fn truncated_segments_are_used_again() {
 }
 
 #[test]
+fn what_a_checkpoint_frees_at_once_is_used_again() {
+    let disk = MemDisk::new();
+    let (mut lane, _) = open(&disk);
+    create(&mut lane, 1);
+    let mut index = 0;
+    let mut cycle = || {
+        // Some segments full, then all of it is freed.
+        for _ in 0..16 {
+            index += 1;
+            entry(&mut lane, 1, index, &[0; 3000]);
+            sync(&mut lane, &disk);
+        }
+        truncate(&mut lane, 1, index);
+        for _ in 0..3 {
+            index += 1;
+            entry(&mut lane, 1, index, &[0; 10]);
+            sync(&mut lane, &disk);
+            let requests = lane.relocate(0);
+            pump(&mut lane, &disk, requests);
+        }
+        slots(&disk)
+    };
+    for _ in 0..3 {
+        cycle();
+    }
+    let made = cycle();
+    for _ in 0..3 {
+        assert_eq!(cycle(), made, "no file is made or removed any more");
+    }
+}
+
+#[test]
 fn many_small_groups_are_copied_forward_and_large_ones_are_named() {
     let disk = MemDisk::new();
     let (mut lane, _) = open(&disk);

@@ -18,7 +18,7 @@ impl Nemesis {
             8 => self.reset(scene),
             9 => self.lag(scene),
             10 => self.slow_disk(scene),
-            11 => self.fail_sync(scene),
+            11 => self.fail_disk(scene),
             12 => self.fill_disk(scene),
             13 => self.shift_clock(scene),
             14 | 15 => self.wipe(scene),
@@ -205,11 +205,12 @@ impl Nemesis {
         scene.after(until, DISKS);
     }
 
-    fn fail_sync(&mut self, scene: &mut Scene<'_>) {
+    fn fail_disk(&mut self, scene: &mut Scene<'_>) {
         let node = self.node(scene);
-        let (fault, skip) = match self.rng.below(3) {
+        let (fault, skip) = match self.rng.below(5) {
             0 => (Fault::Write, self.rng.below(20)),
             1 => (Fault::Create, self.rng.below(3)),
+            2 => (Fault::Read, self.rng.below(4)),
             _ => (Fault::Sync, self.rng.below(20)),
         };
         scene
