@@ -325,7 +325,10 @@ impl Core {
         if reply.payload.len() as u64 != PIECE.min(len - staging.offset) {
             // The sender could not read it. What is there is no snapshot, and another attempt may fare better.
             let position = staging.install.position;
-            tracing::warn!("Snapshot of stream {:?} not received: {name} cannot be read", slot.name);
+            tracing::warn!(
+                "Snapshot of stream {:?} not received: {name} cannot be read",
+                slot.name
+            );
             slot.transfers.staging = None;
             slot.raft.install_failed(position);
             self.groups.touched.insert(group);
