@@ -11,16 +11,17 @@ mod net;
 
 use net::{Net, host, route};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::{GroupId, ReplicaId};
-use tidelock_record::{Disk, FilePath, IoOp};
+use tidelock_record::{Disk, FilePath, IoOp, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The log is damaged in steps of the unit in which batches are written.
 const BLOCK: u64 = 4096;
 const SINGLE: &str = "server_name: n0\nport: 4222\njetstream { store_dir: \"/n0\", max_file_store: 1GB }\n";
 const STREAMS: [&str; 2] = ["A", "B"];
-const MESSAGES: usize = 12;
+const MESSAGES: usize = 5;
 
 fn config(node: usize) -> String {
     let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
@@ -173,7 +174,7 @@ fn whatever_part_of_a_nodes_log_is_damaged_the_cluster_heals() {
     let places = places(&cluster(), 2);
     assert!(places.len() > 10, "{places:?}");
     let mut replaced = 0;
-    for (n, (file, offset)) in places.iter().enumerate() {
+    for (n, (file, offset)) in places.iter().enumerate().step_by(3) {
         let what = format!("{file}:{offset}");
         let mut net = cluster();
         let old = meta_replica(&net, 2);
@@ -261,6 +262,37 @@ fn two_nodes_whose_metadata_is_damaged_one_after_the_other_are_both_replaced() {
     }
     assert_served_by(&mut net, 1, "no log");
     assert_served_by(&mut net, 2, "no log");
+}
+
+#[test]
+fn a_node_whose_disk_was_put_back_to_an_earlier_state_is_filled_again() {
+    let mut net = Net::new();
+    for node in 0..3 {
+        net.add(1, &config(node));
+    }
+    net.run(SECOND * 5);
+    let earlier = MemDisk::new();
+    let disk = net.nodes[2].disk.clone().unwrap();
+    for (file, len) in disk.files() {
+        let data = disk.read(&file, 0, len).unwrap();
+        earlier.run(&IoOp::Replace { file, data }).unwrap();
+    }
+    create(&mut net, 3);
+    // The leader of the metadata stays, and remembers what this node has acknowledged.
+    let leads = |net: &Net, node| {
+        net.replicas(node)
+            .iter()
+            .any(|view| view.group == GroupId::META && view.is_leader)
+    };
+    assert!(!leads(&net, 2));
+    let old = meta_replica(&net, 2);
+    net.kill(2);
+    net.nodes[2].disk = Some(Arc::new(earlier));
+    net.restart(2, 1, &config(2), 1);
+    net.run(SECOND * 15);
+    assert_whole(&net, "put back");
+    assert_ne!(meta_replica(&net, 2), old);
+    assert_served_by(&mut net, 2, "put back");
 }
 
 /// A node alone with two streams.

@@ -141,7 +141,7 @@ impl Core {
     /// Writes the file unless it says what it has to; answers whether it does.
     pub(super) fn note_belonging(&mut self) -> bool {
         let Some(belonging) = self.belonging() else {
-            return self.slot(GroupId::META).is_none();
+            return self.groups.noted.written.is_some() || self.slot(GroupId::META).is_none();
         };
         let noted = &mut self.groups.noted;
         if noted.written == Some(belonging) || self.groups.lane.lane.is_none() {
