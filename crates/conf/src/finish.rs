@@ -100,7 +100,7 @@ fn check(settings: &Settings) -> Result<(), String> {
     let (payload, pending) = (settings.limits.max_payload, settings.limits.max_pending);
     let pending = settings
         .negative_max_pending
-        .map_or(i128::from(pending), i128::from);
+        .map_or_else(|| i128::from(pending), i128::from);
     if i128::from(payload) > pending {
         return Err(format!(
             "max_payload ({payload}) cannot be higher than max_pending ({pending})"

@@ -142,7 +142,7 @@ fn places(net: &Net, node: usize) -> Vec<(FilePath, u64)> {
             continue;
         }
         let bytes = disk.read(&file, 0, len).unwrap();
-        for (block, content) in bytes.chunks(BLOCK as usize).enumerate() {
+        for (block, content) in bytes.chunks(usize::try_from(BLOCK).unwrap()).enumerate() {
             if content.iter().any(|byte| *byte != 0) {
                 // In turn in the header of a batch, and in its body.
                 let within = if block % 2 == 0 { 100 } else { 700 };

@@ -303,7 +303,11 @@ fn fill_with_zeros(path: &Path, handle: &File, len: u64) -> Result<(), Errno> {
 fn gathers(offset: u64, parts: &[Bytes]) -> bool {
     parts.len() > 1
         && offset.is_multiple_of(DIRECT_ALIGN as u64)
-        && parts.iter().map(Bytes::len).sum::<usize>().is_multiple_of(DIRECT_ALIGN)
+        && parts
+            .iter()
+            .map(Bytes::len)
+            .sum::<usize>()
+            .is_multiple_of(DIRECT_ALIGN)
 }
 
 /// One part of all, in memory that can be written past the page cache.

@@ -304,7 +304,7 @@ impl Open {
 
 impl Slot {
     /// Who waits for the last entry that is not proposed yet, if there is one.
-    pub(super) fn to_be_proposed(&mut self) -> Option<&mut Vec<(u32, super::Waiter)>> {
+    pub(super) fn unproposed(&mut self) -> Option<&mut Vec<(u32, super::Waiter)>> {
         if !self.open.is_empty() {
             return Some(&mut self.open.waiters);
         }

@@ -109,7 +109,7 @@ impl Core {
         slot.reads.leaderless = None;
         let waiters = std::mem::take(&mut slot.reads.waiting);
         if slot.leads
-            && let Some(later) = slot.to_be_proposed()
+            && let Some(later) = slot.unproposed()
         {
             // Proposed after the read arrived: once it is applied, this replica has led since then.
             later.extend(waiters.into_iter().map(|waiter| (READ_ORDINAL, waiter)));

@@ -93,7 +93,10 @@ fn an_empty_file_is_there_for_good_once_it_is_synced() {
     };
     assert!(varies(|seed| there(seed, false, false)));
     assert!((0..64).all(|seed| there(seed, true, false)), "its own sync");
-    assert!((0..64).all(|seed| there(seed, false, true)), "one of the directory");
+    assert!(
+        (0..64).all(|seed| there(seed, false, true)),
+        "one of the directory"
+    );
 }
 
 #[test]
