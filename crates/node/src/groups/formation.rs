@@ -462,6 +462,7 @@ impl Core {
             .and_then(|birth| Meta::restore(&birth.meta).ok());
         let mut messages = Vec::new();
         let mut commands = Vec::new();
+        let leads = self.leads(GroupId::META);
         let ours = cluster.to_string();
         for (node, peer) in &self.groups.formation.peers {
             if let Some(theirs) = peer.cluster().filter(|theirs| **theirs != ours) {
@@ -502,8 +503,11 @@ impl Core {
                     },
                 ));
             } else if listed.is_some() {
-                // It had a replica, or was to have one, in an earlier start.
-                commands.push(MetaCommand::MetaReplicaReplace { node: *node, boot });
+                // It had a replica, or was to have one, in an earlier start. Only the leader says so: servers that have
+                // heard of different starts of it would have it replaced by turns.
+                if leads {
+                    commands.push(MetaCommand::MetaReplicaReplace { node: *node, boot });
+                }
             } else if peer.has != Has::Lost(None) {
                 // One that has lost even the name of its cluster is let in only where it is known.
                 let server = peer.spec.clone();
@@ -516,6 +520,11 @@ impl Core {
         for command in commands {
             self.tell_meta(command);
         }
+        self.tell_who_i_am();
+    }
+
+    /// Has the metadata know this server as it is in this start: its name and addresses may have changed.
+    fn tell_who_i_am(&mut self) {
         let mine = self.my_spec();
         let listed = self
             .meta()
