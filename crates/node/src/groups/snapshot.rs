@@ -24,6 +24,8 @@ const FILE_SUBJECT: &[u8] = b"$TL.FILE";
 const PIECE: u64 = 1 << 20;
 /// A transfer from which nothing is heard for this long is given up.
 const QUIET_MAX: Duration = Duration::from_secs(30);
+/// A received snapshot is put in force at this attempt at the latest, or the replica stops.
+const RESTORES_MAX: usize = 3;
 /// Request numbers from here on are pieces of files.
 const FILE_NUMBERS: u64 = 1 << 62;
 
@@ -408,7 +410,10 @@ impl Core {
             voters: vec![ReplicaId(0), ReplicaId(0)],
             meta: Bytes::new(),
         };
-        match super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &budgets)) {
+        let restore = || super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &budgets));
+        // A read that fails once is no damage.
+        let restored = (1..RESTORES_MAX).fold(restore(), |restored, _| restored.or_else(|_| restore()));
+        match restored {
             Ok(machine) => {
                 let old = std::mem::replace(&mut slot.machine, machine);
                 slot.queue.clear();
