@@ -26,6 +26,7 @@
 //! 15 WindowClose    boot u128 | worker u16
 //! 16 ApplyVersion   version u32
 //! 17 DigestCheck    (empty)
+//! 18 RefuseRun      boot u128 | worker u16 | err_code u16 | count u32 | first u64 | low_water u64
 //! ```
 //! A record is that of `tidelock-record`, the same bytes wherever it goes. What cannot be decoded stops the replica:
 //! guessing would let replicas differ.
@@ -35,7 +36,8 @@
 
 use crate::codec::{Malformed, Reader};
 use crate::consumer::AckKind;
-use tidelock_base::{BootId, ConsumerId, DeliverSeq, StreamSeq, Wall, WorkerId};
+use crate::window::WINDOW_RESULTS_MAX;
+use tidelock_base::{ApiErrorCode, BootId, ConsumerId, DeliverSeq, StreamSeq, Wall, WorkerId};
 use tidelock_record::{RecordError, RecordRef};
 
 /// The version that this code writes; it reads this one only.
@@ -212,6 +214,20 @@ pub enum Command<'a> {
     },
     /// Replicas compare their digests at this entry.
     DigestCheck,
+    /// Publishes of one window that the leader has not let in, numbered from `first` on without gaps: server or account
+    /// hold as much as they may. Each that was not judged before is refused.
+    RefuseRun {
+        /// The window.
+        key: WindowKey,
+        /// Number of the first publish.
+        first: u64,
+        /// The sender needs no result up to this number, inclusive.
+        low_water: u64,
+        /// How many there are, at most [`WINDOW_RESULTS_MAX`].
+        count: u32,
+        /// What they are told.
+        code: ApiErrorCode,
+    },
 }
 
 /// Messages that a source or mirror takes over, with the position before and after (DESIGN section 6).
@@ -441,7 +457,8 @@ pub fn check_records(entry: &[u8]) -> Result<(), CommandError> {
             | Command::ExpireThrough
             | Command::WindowClose { .. }
             | Command::ApplyVersion { .. }
-            | Command::DigestCheck => {}
+            | Command::DigestCheck
+            | Command::RefuseRun { .. } => {}
         }
     }
     Ok(())
@@ -466,6 +483,7 @@ mod kind {
     pub(super) const WINDOW_CLOSE: u8 = 15;
     pub(super) const APPLY_VERSION: u8 = 16;
     pub(super) const DIGEST_CHECK: u8 = 17;
+    pub(super) const REFUSE_RUN: u8 = 18;
 }
 
 fn decode(kind: u8, mut body: Reader<'_>) -> Result<Command<'_>, CommandError> {
@@ -511,6 +529,7 @@ fn decode(kind: u8, mut body: Reader<'_>) -> Result<Command<'_>, CommandError> {
             version: body.u32("version")?,
         },
         kind::DIGEST_CHECK => Command::DigestCheck,
+        kind::REFUSE_RUN => decode_refusals(&mut body)?,
         unknown => return Err(CommandError::Kind(unknown)),
     };
     body.end("after the command")?;
@@ -585,6 +604,22 @@ fn decode_run<'a>(body: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         low_water: body.u64("low water")?,
         count,
         records: RecordBytes(body.take_rest()),
+    })
+}
+
+fn decode_refusals(body: &mut Reader<'_>) -> Result<Command<'static>, Malformed> {
+    let key = window_key(body)?;
+    let code = tidelock_base::api_error_by_code(body.u16("error code")?).ok_or(Malformed("error code"))?;
+    let count = body.u32("count")?;
+    if u64::from(count) > WINDOW_RESULTS_MAX {
+        return Err(Malformed("count of refusals"));
+    }
+    Ok(Command::RefuseRun {
+        key,
+        first: body.u64("first")?,
+        low_water: body.u64("low water")?,
+        count,
+        code,
     })
 }
 

@@ -354,6 +354,7 @@ impl Stream {
         let ordinal = entry.ordinal;
         let outcome = match command {
             Command::PublishRun { .. } => return self.publish_run(command, entry, budget, fx),
+            Command::RefuseRun { .. } => return self.refuse_run(command, entry, budget, fx),
             Command::Deliver {
                 consumer,
                 epoch,

@@ -22,6 +22,8 @@ pub struct StreamRoute {
     pub formed: bool,
     /// Publishes into it are never acknowledged.
     pub no_ack: bool,
+    /// It is kept in memory, and needs no log.
+    pub in_memory: bool,
     /// The stream of its own account that it mirrors.
     pub mirror_of: Option<Arc<str>>,
 }
@@ -110,6 +112,7 @@ mod tests {
             nodes: Vec::new(),
             formed: true,
             no_ack: false,
+            in_memory: false,
             mirror_of: mirror_of.map(Arc::from),
         }
     }

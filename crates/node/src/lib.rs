@@ -12,6 +12,7 @@ mod forward;
 mod groups;
 mod interest;
 mod note;
+mod room;
 mod route;
 mod shared;
 mod sources;
@@ -27,6 +28,7 @@ pub use interest::{
     Change, ClientTarget, ConnKey, Interest, NodeTarget, Root, Service, StreamTarget, Target,
 };
 pub use note::{NOTE_BYTES_MAX, decode_note, encode_note};
+pub use room::Room;
 pub use shared::{Account, Addresses, Budgets, NodeShared, ServerIdentity, Totals};
 pub use system::{
     NeedsCell, PartCell, PastTraffic, ProcessProbe, ProcessStats, Resources, SystemCell, SystemShared,

@@ -5,6 +5,7 @@
 use crate::cluster::PeerTable;
 use crate::directory::Directory;
 use crate::interest::Interest;
+use crate::room::{Room, Stored};
 use crate::system::{PastTraffic, SystemShared};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, HashMap};
@@ -53,6 +54,8 @@ pub struct Account {
     pub subscriptions_ever: AtomicU64,
     /// Traffic of connections that are gone.
     pub past: PastTraffic,
+    /// What its streams hold on this node.
+    pub(crate) stored: Stored,
 }
 
 /// Addresses as they came out after binding, for INFO and monitoring.
@@ -161,6 +164,8 @@ pub struct NodeShared {
     cluster_name: ArcSwap<Option<Arc<str>>>,
     /// Counters.
     pub totals: Totals,
+    /// What may be stored, and is.
+    pub room: Room,
     /// Set when lame duck mode begins.
     pub lame_duck: AtomicBool,
     /// Monitoring, and how the node ends.
@@ -186,6 +191,7 @@ impl NodeShared {
                 subscriptions: AtomicU64::new(0),
                 subscriptions_ever: AtomicU64::new(0),
                 past: PastTraffic::default(),
+                stored: Stored::default(),
             })
             .collect();
         let accounts_by_name = accounts.iter().map(|a| (Arc::clone(&a.name), a.id)).collect();
@@ -208,6 +214,11 @@ impl NodeShared {
             next_cid: AtomicU64::new(4),
             ..Totals::default()
         };
+        let room = Room::default();
+        if let Some(js) = &options.jetstream {
+            room.set_memory_max(js.max_memory.unwrap_or(u64::MAX));
+            room.set_files_max(js.max_store.unwrap_or(u64::MAX));
+        }
         let shared = Self {
             identity,
             options,
@@ -224,6 +235,7 @@ impl NodeShared {
             directory: ArcSwap::from_pointee(Directory::default()),
             cluster_name: ArcSwap::from_pointee(cluster_name),
             totals,
+            room,
             lame_duck: AtomicBool::new(false),
             system: SystemShared::default(),
         };

@@ -133,6 +133,16 @@ pub enum IoOp {
         /// Its whole new content.
         data: Bytes,
     },
+    /// As [`IoOp::Replace`], but writes over a file that is given up for it: needs no new space where `data` is not
+    /// longer than that one. After an error, `reserve` may be gone.
+    ReplaceFrom {
+        /// The file.
+        file: FilePath,
+        /// Its whole new content.
+        data: Bytes,
+        /// The file that is given up, which must exist.
+        reserve: FilePath,
+    },
     /// Gives a file another name, replacing a file of that name; durable when the operation ends, atomic. The
     /// content is as durable as it was. Directories above `to` are made as needed.
     Rename {
@@ -165,6 +175,8 @@ pub enum IoOp {
         /// The file, which must exist.
         file: FilePath,
     },
+    /// How much room there is where the files are. Answers [`IoOutput::Space`].
+    Space,
 }
 
 /// What a finished operation answers.
@@ -178,6 +190,13 @@ pub enum IoOutput {
     Names(Vec<String>),
     /// Length of a file in bytes.
     Size(u64),
+    /// What the file system has for this user, in bytes.
+    Space {
+        /// Still to be had.
+        free: u64,
+        /// All of it, used or not; `u64::MAX` where there is no end.
+        total: u64,
+    },
 }
 
 /// An operation that a core wants done.
@@ -235,7 +254,9 @@ pub trait Disk {
         let file = file.clone();
         match self.run(&IoOp::Read { file, offset, len })? {
             IoOutput::Data(data) => Ok(data),
-            IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_) => Err(wrong_output()),
+            IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_) | IoOutput::Space { .. } => {
+                Err(wrong_output())
+            }
         }
     }
 
@@ -246,7 +267,9 @@ pub trait Disk {
     fn list(&self, dir: &FilePath) -> Result<Vec<String>, IoError> {
         match self.run(&IoOp::List { dir: dir.clone() })? {
             IoOutput::Names(names) => Ok(names),
-            IoOutput::Done | IoOutput::Data(_) | IoOutput::Size(_) => Err(wrong_output()),
+            IoOutput::Done | IoOutput::Data(_) | IoOutput::Size(_) | IoOutput::Space { .. } => {
+                Err(wrong_output())
+            }
         }
     }
 
@@ -257,7 +280,9 @@ pub trait Disk {
     fn size(&self, file: &FilePath) -> Result<u64, IoError> {
         match self.run(&IoOp::Size { file: file.clone() })? {
             IoOutput::Size(size) => Ok(size),
-            IoOutput::Done | IoOutput::Data(_) | IoOutput::Names(_) => Err(wrong_output()),
+            IoOutput::Done | IoOutput::Data(_) | IoOutput::Names(_) | IoOutput::Space { .. } => {
+                Err(wrong_output())
+            }
         }
     }
 }

@@ -339,6 +339,9 @@ impl Disk for MemDisk {
 
 impl State {
     fn run(&mut self, op: &IoOp) -> Result<IoOutput, IoError> {
+        if *op == IoOp::Space {
+            return Ok(self.space());
+        }
         self.ops += 1;
         self.draw_power(op)?;
         match op {
@@ -357,7 +360,12 @@ impl State {
                 self.create(file, *len)
             }
             IoOp::Sync { file } => self.sync(file),
-            IoOp::Replace { file, data } => self.replace(file, data),
+            IoOp::Replace { file, data } => self.replace(file, data, false),
+            IoOp::ReplaceFrom { file, data, reserve } => {
+                let given_up = self.files.remove(reserve).ok_or(IoError::NotFound)?;
+                let fits = data.len() as u64 <= given_up.len.next_multiple_of(crate::ALIGNMENT as u64);
+                self.replace(file, data, fits)
+            }
             IoOp::Rename { from, to } => {
                 let content = self.files.remove(from).ok_or(IoError::NotFound)?;
                 self.files.insert(to.clone(), content);
@@ -379,6 +387,7 @@ impl State {
             }
             IoOp::List { dir } => Ok(IoOutput::Names(self.list(dir))),
             IoOp::Size { file } => Ok(IoOutput::Size(self.file(file)?.len)),
+            IoOp::Space => Ok(self.space()),
         }
     }
 
@@ -443,9 +452,10 @@ impl State {
         Ok(IoOutput::Done)
     }
 
-    fn replace(&mut self, path: &FilePath, data: &[u8]) -> Result<IoOutput, IoError> {
+    /// With `fits` in the place of a file that was given up.
+    fn replace(&mut self, path: &FilePath, data: &[u8], fits: bool) -> Result<IoOutput, IoError> {
         // Old and new content are there at the same time for a moment.
-        self.check_space(data.len() as u64)?;
+        self.check_space(if fits { 0 } else { data.len() as u64 })?;
         self.check_fault(Fault::Create)?;
         let mut file = File::default();
         file.write(0, data);
@@ -479,8 +489,20 @@ impl State {
         }
     }
 
+    fn used(&self) -> u64 {
+        self.files.values().map(|file| file.len).sum()
+    }
+
+    fn space(&self) -> IoOutput {
+        let total = self.capacity.unwrap_or(u64::MAX);
+        IoOutput::Space {
+            free: total.saturating_sub(self.used()),
+            total,
+        }
+    }
+
     fn check_space(&self, more: u64) -> Result<(), IoError> {
-        let used: u64 = self.files.values().map(|file| file.len).sum();
+        let used = self.used();
         match self.capacity {
             Some(capacity) if more > 0 && used.saturating_add(more) > capacity => Err(IoError::NoSpace),
             Some(_) | None => Ok(()),

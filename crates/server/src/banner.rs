@@ -46,8 +46,8 @@ pub(crate) fn jetstream(shared: &NodeShared, folder: &Path) {
     tracing::info!("Starting JetStream");
     tracing::info!("---------------- JETSTREAM ----------------");
     tracing::info!("  Strict:          {}", js.strict);
-    tracing::info!("  Max Memory:      {}", size(js.max_memory));
-    tracing::info!("  Max Storage:     {}", size(js.max_store));
+    tracing::info!("  Max Memory:      {}", size(shared.room.memory_max()));
+    tracing::info!("  Max Storage:     {}", size(shared.room.files_max()));
     tracing::info!(
         "  Store Directory: \"{}\"",
         folder.parent().unwrap_or(folder).display()
@@ -59,11 +59,8 @@ pub(crate) fn jetstream(shared: &NodeShared, folder: &Path) {
     tracing::info!("-------------------------------------------");
 }
 
-/// Bytes as people read them; nothing means what the machine has.
-fn size(bytes: Option<u64>) -> String {
-    let Some(bytes) = bytes else {
-        return "as the machine allows".to_owned();
-    };
+/// Bytes as people read them.
+fn size(bytes: u64) -> String {
     let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
     while whole >= 1024 && unit < 4 {
         rest = whole % 1024;
@@ -74,7 +71,9 @@ fn size(bytes: Option<u64>) -> String {
     if unit == 0 {
         format!("{whole} {name}")
     } else {
-        format!("{whole}.{:02} {name}", rest * 100 / 1024)
+        // Rounded, as nats-server does.
+        let hundredths = whole * 100 + (rest * 100 + 512) / 1024;
+        format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
     }
 }
 

@@ -21,6 +21,9 @@ const DIRECT_ALIGN: usize = 4096;
 const ZEROS_BYTES: usize = 1 << 20;
 /// Owner and group only: messages may be anybody's secrets.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
+/// Folders below the store's in which files are made whole or not at all: `wal/lane-0000` and `groups`. Blocks of streams
+/// are made otherwise.
+const UNFINISHED_DEPTH: u32 = 2;
 /// Most handles kept open.
 const HANDLES_MAX: usize = 512;
 
@@ -46,6 +49,7 @@ impl FileDisk {
     /// When the folder cannot be made.
     pub(crate) fn open(root: &Path) -> std::io::Result<Self> {
         std::fs::create_dir_all(root)?;
+        remove_unfinished(root, UNFINISHED_DEPTH);
         Ok(Self {
             root: root.to_owned(),
             handles: Mutex::new(HashMap::new()),
@@ -138,8 +142,11 @@ impl FileDisk {
             return self.create_empty(file, &path);
         }
         let (temporary, handle) = self.temporary(&path)?;
-        fill_with_zeros(&temporary, &handle, len)?;
-        self.publish(file, &temporary, &handle)
+        let filled = fill_with_zeros(&temporary, &handle, len);
+        give_up_on_error(
+            filled.and_then(|()| self.publish(file, &temporary, &handle)),
+            &temporary,
+        )
     }
 
     fn create_empty(&self, file: &FilePath, path: &Path) -> Result<(), Errno> {
@@ -153,8 +160,39 @@ impl FileDisk {
 
     fn replace(&self, file: &FilePath, data: &Bytes) -> Result<(), Errno> {
         let (temporary, handle) = self.temporary(&self.path(file))?;
-        write_all(&handle, 0, std::slice::from_ref(data))?;
-        self.publish(file, &temporary, &handle)
+        let written = write_all(&handle, 0, std::slice::from_ref(data));
+        give_up_on_error(
+            written.and_then(|()| self.publish(file, &temporary, &handle)),
+            &temporary,
+        )
+    }
+
+    /// Replaces a file by another one that is written over first: its space is used again, none is asked for.
+    fn replace_from(&self, file: &FilePath, data: &Bytes, reserve: &FilePath) -> Result<(), Errno> {
+        self.forget_name(reserve);
+        let mut temporary = self.path(file).into_os_string();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
+        rustix::fs::rename(self.path(reserve), &temporary)?;
+        let handle = File::from(rustix::fs::open(
+            &temporary,
+            OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?);
+        let written = write_all(&handle, 0, std::slice::from_ref(data))
+            .and_then(|()| rustix::fs::ftruncate(&handle, data.len() as u64));
+        give_up_on_error(
+            written.and_then(|()| self.publish(file, &temporary, &handle)),
+            &temporary,
+        )
+    }
+
+    fn space(&self) -> Result<IoOutput, Errno> {
+        let disk = rustix::fs::statvfs(&self.root)?;
+        Ok(IoOutput::Space {
+            free: disk.f_bavail.saturating_mul(disk.f_frsize),
+            total: disk.f_blocks.saturating_mul(disk.f_frsize),
+        })
     }
 
     /// An empty file beside `path`, to be given its name when it is whole.
@@ -251,6 +289,8 @@ impl Disk for FileDisk {
                 .and_then(|h| self.sync_handle(file, &h))
                 .map(done),
             IoOp::Replace { file, data } => self.replace(file, data).map(done),
+            IoOp::ReplaceFrom { file, data, reserve } => self.replace_from(file, data, reserve).map(done),
+            IoOp::Space => self.space(),
             IoOp::Rename { from, to } => {
                 self.forget_name(from);
                 self.forget_name(to);
@@ -275,6 +315,28 @@ impl Disk for FileDisk {
         }
         .map_err(io_error)
     }
+}
+
+/// Removes what a crash has left of files that were being made: it would only take space.
+fn remove_unfinished(folder: &Path, depth: u32) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().ends_with(".tmp") {
+            let _ = std::fs::remove_file(path);
+        } else if depth > 0
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && entry.file_name() != "streams"
+        {
+            remove_unfinished(&path, depth - 1);
+        }
+    }
+}
+
+/// A file that has not become whole must not keep the space that it has got: on a full disk that may be all there is.
+fn give_up_on_error(result: Result<(), Errno>, temporary: &Path) -> Result<(), Errno> {
+    result.inspect_err(|_| {
+        let _ = rustix::fs::unlink(temporary);
+    })
 }
 
 /// Writes zeros past the page cache, where they would only be in the way of what is written there next.

@@ -4,6 +4,8 @@
 mod banner;
 mod clock;
 mod disk;
+#[cfg(test)]
+mod disk_tests;
 mod files;
 mod helpers;
 mod http;
@@ -28,7 +30,7 @@ use store::Store;
 use tidelock_auth::ServerKey;
 use tidelock_base::{BootId, GroupId, NodeId, WorkerId};
 use tidelock_conf::{HostPort, Options};
-use tidelock_node::{Addresses, Answer, NodeShared, QueryId, ServerIdentity, Worker};
+use tidelock_node::{Addresses, Answer, NodeShared, QueryId, Resources, ServerIdentity, Worker};
 use tidelock_record::Disk;
 use tidelock_wal::{Lane, Recovered};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -120,7 +122,16 @@ impl Server {
         let store = options.jetstream.as_ref().map(Store::open).transpose()?;
         let identity = identity(&options, &clock, store.as_ref())?;
         let workers = worker_count(identity.cores);
-        let shared = Arc::new(NodeShared::new(identity, options, workers));
+        let mut shared = NodeShared::new(identity, options, workers);
+        let free = match &store {
+            Some(store) => {
+                shared.budgets.log = store.log_sizes(workers)?.0;
+                store.free_bytes()?
+            }
+            None => 0,
+        };
+        default_limits(&shared, free);
+        let shared = Arc::new(shared);
         shared.system.set_process_probe(Box::new(process::Probe));
         banner::starting(&shared);
         let monitor = shared.options.monitor.as_ref().map(Monitor::open).transpose()?;
@@ -133,12 +144,14 @@ impl Server {
             .transpose()?;
         set_addresses(&shared, &clients, routes.as_ref(), monitor.as_ref())?;
         banner::monitoring(&shared);
-        if let (Some(store), Some(jetstream)) = (&store, &shared.options.jetstream) {
+        if let Some(store) = &store {
             banner::jetstream(&shared, &store.folder);
             // Set once in the life of a process.
             let _ = shared.store_folder.set(store.folder.display().to_string());
             let base = store.folder.parent().unwrap_or(&store.folder);
-            shared.system.set_resources(process::resources(jetstream, base));
+            shared.system.set_resources(Resources {
+                store_dir: base.display().to_string(),
+            });
         }
         let listeners = Listeners {
             clients: Some(clients),
@@ -146,6 +159,8 @@ impl Server {
         };
         let (answers, answered) = unbounded_channel();
         let (mailboxes, threads) = start_workers(&shared, clock, listeners, store.as_ref(), &answers)?;
+        // What the streams hold already is not free, and may be there all the same.
+        default_limits(&shared, free.saturating_add(shared.room.files_stored()));
         if let (Some(monitor), Some(first)) = (monitor, mailboxes.first()) {
             monitor.serve(first.clone(), answered)?;
         }
@@ -170,6 +185,20 @@ impl Server {
             let _ = thread.join();
         }
         files::remove(&self.control.shared);
+    }
+}
+
+/// How much is stored at most where the configuration does not say it: three quarters of the machine's memory, and of
+/// `free` bytes on the store's disk, as on nats-server.
+fn default_limits(shared: &NodeShared, free: u64) {
+    let Some(options) = &shared.options.jetstream else {
+        return;
+    };
+    if options.max_store.is_none() {
+        shared.room.set_files_max(free / 4 * 3);
+    }
+    if let (None, Some(memory)) = (options.max_memory, process::memory_bytes()) {
+        shared.room.set_memory_max(memory / 4 * 3);
     }
 }
 

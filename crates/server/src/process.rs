@@ -1,8 +1,6 @@
 //! Memory and processor time of this process, from `/proc`; where there is none, monitoring shows 0.
 
-use std::path::Path;
-use tidelock_conf::JetStreamOptions;
-use tidelock_node::{ProcessProbe, ProcessStats, Resources};
+use tidelock_node::{ProcessProbe, ProcessStats};
 
 /// Nanoseconds of a tick in `/proc`: Linux shows times in hundredths of a second whatever its own clock is.
 const TICK_NS: u64 = 10_000_000;
@@ -37,16 +35,10 @@ fn ticks(stat: &str) -> Option<u64> {
     user.checked_add(system)
 }
 
-/// What the machine has for JetStream: three quarters of its memory, and of what is free on the store's disk.
-pub(crate) fn resources(options: &JetStreamOptions, base: &Path) -> Resources {
-    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory_bytes = kilobytes(&memory, "MemTotal:").unwrap_or(0) / 4 * 3;
-    let free = rustix::fs::statvfs(base).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
-    Resources {
-        store_dir: base.display().to_string(),
-        store_bytes: options.max_store.unwrap_or(free / 4 * 3),
-        memory_bytes: options.max_memory.unwrap_or(memory_bytes),
-    }
+/// Bytes of the machine's memory.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    kilobytes(&memory, "MemTotal:")
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tidelock_base::NodeId;
 use tidelock_conf::JetStreamOptions;
 use tidelock_node::{NOTE_BYTES_MAX, decode_note, encode_note};
-use tidelock_record::{Disk, FilePath, IoError, IoOp};
-use tidelock_wal::{DamagedGroups, LaneConfig, RecoveredAll, recover_all};
+use tidelock_record::{Disk, FilePath, IoError, IoOp, IoOutput};
+use tidelock_wal::{DamagedGroups, LaneConfig, RecoveredAll, WalError, recover_all};
 
 /// An open store.
 pub(crate) struct Store {
@@ -54,14 +54,75 @@ impl Store {
         })
     }
 
+    /// Free bytes for this server where the store is, what its own log and reserve have there included: that is no
+    /// message's, and is used again.
+    ///
+    /// # Errors
+    /// When the file system cannot be asked.
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
+        let IoOutput::Space { free, .. } = self.space()? else {
+            return Ok(0);
+        };
+        Ok(free.saturating_add(self.log_bytes().unwrap_or(0)))
+    }
+
+    fn space(&self) -> Result<IoOutput> {
+        self.disk.run(&IoOp::Space).map_err(|e| cannot(&e.to_string()))
+    }
+
+    fn log_bytes(&self) -> Result<u64, IoError> {
+        let wal = FilePath::new("wal")?;
+        let mut folders = vec![FilePath::new("reserve")?];
+        for lane in self.disk.list(&wal)? {
+            folders.push(wal.join(&lane)?);
+        }
+        let mut bytes = 0;
+        for folder in folders {
+            for file in self.disk.list(&folder)? {
+                bytes += self.disk.size(&folder.join(&file)?)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The log's budget and the length of its segments: those of the design, and less on a small file system, where
+    /// they would be most of it.
+    ///
+    /// # Errors
+    /// When the file system cannot be asked.
+    pub(crate) fn log_sizes(&self, workers: u16) -> Result<(u64, u64)> {
+        let total = match self.space()? {
+            IoOutput::Space { total, .. } => total,
+            IoOutput::Done | IoOutput::Data(_) | IoOutput::Names(_) | IoOutput::Size(_) => u64::MAX,
+        };
+        Ok(log_sizes(total, workers))
+    }
+
     /// Opens the lanes of `workers` workers.
     ///
     /// # Errors
     /// When the log cannot be opened.
     pub(crate) fn recover(&self, workers: u16) -> Result<RecoveredAll> {
         let seed = u64::from_le_bytes(random::bytes()?);
-        let recovered =
-            recover_all(&*self.disk, workers, &LaneConfig::new(seed)).map_err(|e| cannot(&e.to_string()))?;
+        let config = LaneConfig {
+            segment_bytes: self.log_sizes(workers)?.1,
+            ..LaneConfig::new(seed)
+        };
+        let recovered = match recover_all(&*self.disk, workers, &config) {
+            Err(
+                WalError::Full { .. }
+                | WalError::Io {
+                    error: IoError::NoSpace,
+                    ..
+                },
+            ) => {
+                // What is kept for checkpoints on a full disk is worth less than a log that can be opened.
+                self.give_up_reserve();
+                recover_all(&*self.disk, workers, &config)
+            }
+            other => other,
+        };
+        let recovered = recovered.map_err(|e| cannot(&e.to_string()))?;
         for (_, lane) in &recovered.lanes {
             for damage in &lane.damage {
                 tracing::error!(
@@ -76,6 +137,25 @@ impl Store {
         }
         Ok(recovered)
     }
+}
+
+impl Store {
+    fn give_up_reserve(&self) {
+        let Ok(dir) = FilePath::new("reserve") else { return };
+        for name in self.disk.list(&dir).unwrap_or_default() {
+            if let Ok(file) = dir.join(&name) {
+                let _ = self.disk.run(&IoOp::Remove { file });
+            }
+        }
+    }
+}
+
+/// Bytes of a worker's log before it is checkpointed, and of one of its segments.
+fn log_sizes(total: u64, workers: u16) -> (u64, u64) {
+    const MIB: u64 = 1 << 20;
+    let log = (total / 32 / u64::from(workers.max(1))).clamp(4 * MIB, 64 * MIB);
+    let segment = 1 << (log / 4).ilog2();
+    (log, segment)
 }
 
 /// `<store_dir>/jetstream`.
@@ -141,9 +221,13 @@ fn lock(folder: &Path, domain: &str) -> Result<Result<(PathBuf, File), String>> 
         file.read_to_string(&mut other)?;
         return Ok(Err(other.trim().to_owned()));
     }
-    file.set_len(0)?;
-    file.rewind()?;
-    file.write_all(domain.as_bytes())?;
+    let mut before = String::new();
+    // Written only if it changes: a full disk may have no room for it.
+    if file.read_to_string(&mut before).is_err() || before != domain {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(domain.as_bytes())?;
+    }
     Ok(Ok((folder.to_owned(), file)))
 }
 
@@ -287,5 +371,14 @@ mod tests {
             text,
             "there were records of the metadata (entries 2 to 5), group 4"
         );
+    }
+
+    #[test]
+    fn the_log_takes_a_small_part_of_a_small_disk() {
+        assert_eq!(log_sizes(80 << 20, 1), (4 << 20, 1 << 20));
+        assert_eq!(log_sizes(1 << 30, 1), (32 << 20, 8 << 20));
+        assert_eq!(log_sizes(1 << 30, 4), (8 << 20, 2 << 20));
+        assert_eq!(log_sizes(2 << 30, 1), (64 << 20, 16 << 20));
+        assert_eq!(log_sizes(u64::MAX, 8), (64 << 20, 16 << 20));
     }
 }

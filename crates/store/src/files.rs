@@ -145,6 +145,12 @@ impl Store {
         files.doomed.extend(gone.into_iter().map(|(_, id)| id));
     }
 
+    /// How many files go as soon as a checkpoint is durable.
+    #[must_use]
+    pub const fn files_to_go(&self) -> usize {
+        self.files.freed.len()
+    }
+
     /// Keeps every file until [`Store::unpin`], so that a snapshot can be sent. Pins are counted.
     pub const fn pin(&mut self) {
         self.files.pins += 1;

@@ -220,7 +220,9 @@ impl Store {
         let (from, upto) = (StreamSeq(key), StreamSeq(block.info.last_seq));
         let data = match result {
             Ok(IoOutput::Data(data)) => data.clone(),
-            Ok(IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_)) => Bytes::new(),
+            Ok(IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_) | IoOutput::Space { .. }) => {
+                Bytes::new()
+            }
             // A file that is not there is damage; everything else may pass.
             Err(IoError::NotFound) => Bytes::new(),
             Err(error) => return Some(StoreEvent::ReadFailed { from, upto, error }),

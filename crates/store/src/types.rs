@@ -22,13 +22,19 @@ impl StoreKind {
         self.accounted(record.bytes().len() as u64, !record.header().is_empty())
     }
 
+    /// What is added to subject, headers and payload.
+    #[must_use]
+    pub const fn overhead_bytes(self, has_headers: bool) -> u64 {
+        match self {
+            Self::File if has_headers => 34,
+            Self::File => 30,
+            Self::Memory => 16,
+        }
+    }
+
     /// The same from the length of the record.
     pub(crate) const fn accounted(self, record_len: u64, has_headers: bool) -> u64 {
-        let content = record_len.saturating_sub(RECORD_HEAD_BYTES as u64);
-        match self {
-            Self::File => content + 30 + if has_headers { 4 } else { 0 },
-            Self::Memory => content + 16,
-        }
+        record_len.saturating_sub(RECORD_HEAD_BYTES as u64) + self.overhead_bytes(has_headers)
     }
 }
 

@@ -52,6 +52,16 @@ pub enum WalError {
         /// What the disk said.
         error: IoError,
     },
+    /// The disk is full, to the last spare file.
+    #[error(
+        "write-ahead log: {file}: no space left on device; at least {bytes} bytes must be free there to start"
+    )]
+    Full {
+        /// The directory.
+        file: FilePath,
+        /// What must be free, in bytes.
+        bytes: u64,
+    },
     /// Written by a newer version, or compressed or encrypted in a way that this one does not know.
     #[error("write-ahead log: {file}: the format is not supported by this version")]
     Unsupported {

@@ -247,6 +247,11 @@ impl Lane {
             .is_some_and(|flight| flight.stage == Stage::Held)
     }
 
+    /// Bytes of the batch that is being written, or held.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.flight.as_ref().map_or(0, |flight| flight.batch.len())
+    }
+
     /// The last batch that is durable.
     #[must_use]
     pub const fn synced(&self) -> BatchNo {
@@ -282,12 +287,22 @@ impl Lane {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Tries again after [`LaneEvent::Broken`], in a new segment.
+    /// Whether the log lives on its reserve: no file can be made ahead of use. What frees space is written all the
+    /// same; publishes are to be refused, and [`Lane::retry`] called every few seconds.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.segments.is_short()
+    }
+
+    /// Tries again after [`LaneEvent::Broken`], in a new segment, and to make a file ahead of use where that has
+    /// failed.
     pub fn retry(&mut self) -> Vec<IoRequest> {
         if let Some(flight) = self.flight.as_mut().filter(|flight| flight.stage == Stage::Held) {
             flight.failures = 1;
             flight.stage = Stage::NeedsSegment;
             self.submit();
+        } else if self.segments.is_short() && !self.segments.is_creating() {
+            self.make_file(0);
         }
         self.take_requests()
     }
@@ -299,7 +314,12 @@ impl Lane {
         let quiet = self.flight.is_none() && self.closed.is_empty() && self.control.writing.is_none();
         if quiet && self.control.synced != self.synced {
             let control = self.next_control(false);
-            let token = self.request(replace_control(&self.dir, &control));
+            let op = if self.segments.is_short() {
+                rewrite_control(&self.dir, &control)
+            } else {
+                replace_control(&self.dir, &control)
+            };
+            let token = self.request(op);
             self.control.writing = Some((token, self.synced));
         }
         self.take_requests()
@@ -481,6 +501,17 @@ impl Lane {
                 LaneEvent::Pending
             }
         }
+    }
+}
+
+/// The operation that writes a control file over itself: for a full disk. A crash meanwhile may lose this slot; the
+/// other one holds what was written before.
+pub(crate) fn rewrite_control(dir: &FilePath, control: &Control) -> IoOp {
+    let file = dir.join(control.slot()).expect("slot names are valid in a path");
+    IoOp::ReplaceFrom {
+        reserve: file.clone(),
+        file,
+        data: control.encode(),
     }
 }
 

@@ -14,13 +14,13 @@ use crate::config::{LaneConfig, WalError};
 use crate::frame::{Frame, Frames, WalRecord, share};
 use crate::header::{Header, Item, Position};
 use crate::index::{Effect, Group, HardState, Index, InstalledSnapshot};
-use crate::lane::{Lane, LaneEvent, LogEnd, replace_control};
+use crate::lane::{Lane, LaneEvent, LogEnd, replace_control, rewrite_control};
 use crate::scan::{Chain, Found, Piece, find};
 use crate::segments::{Segment, Segments, Spare, segment_file};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
-use tidelock_record::{Disk, FilePath, IoDone};
+use tidelock_record::{Disk, FilePath, IoDone, IoError};
 
 /// A start leaves so many generations out, so that a segment which an earlier run had begun, and of which nothing can
 /// be read, is not taken for one of this run.
@@ -156,6 +156,10 @@ pub(crate) fn open(
     // Which segments are free must be durable before one of them is written to.
     lane.control.sequence = found.control.as_ref().map_or(0, |control| control.sequence);
     lane.write_control(disk, false)?;
+    if recovered.is_new {
+        // Both slots are there from the beginning, so that a start on a full disk can write over one.
+        lane.write_control(disk, false)?;
+    }
     for file in leftovers {
         if let Some(op) = lane.segments.add_spare(file) {
             // A file that cannot be removed is met again at the next start.
@@ -584,8 +588,11 @@ impl Lane {
     pub(crate) fn write_control(&mut self, disk: &dyn Disk, drained: bool) -> Result<(), WalError> {
         let control = self.next_control(drained);
         let file = self.dir.clone();
-        disk.run(&replace_control(&self.dir, &control))
-            .map_err(|error| WalError::Io { file, error })?;
+        let written = match disk.run(&replace_control(&self.dir, &control)) {
+            Err(IoError::NoSpace) => disk.run(&rewrite_control(&self.dir, &control)),
+            other => other,
+        };
+        written.map_err(|error| WalError::Io { file, error })?;
         self.control.synced = control.synced;
         Ok(())
     }
@@ -606,13 +613,19 @@ impl Lane {
                 });
                 if let LaneEvent::Broken(error) = event {
                     let file = self.dir.clone();
-                    return Err(WalError::Io { file, error });
+                    return Err(match error {
+                        IoError::NoSpace => WalError::Full {
+                            file,
+                            bytes: self.waiting_bytes().max(self.segments.least_bytes()),
+                        },
+                        error => WalError::Io { file, error },
+                    });
                 }
             }
         }
     }
 
-    /// Makes a file ahead of use if there is none. If that fails, the first batch asks for it again.
+    /// Makes a file ahead of use if there is none. If that fails, the lane is short.
     pub(crate) fn prepare(&mut self, disk: &dyn Disk) {
         if self.segments.wants_spare() {
             self.make_file(0);

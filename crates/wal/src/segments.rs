@@ -12,12 +12,17 @@
 
 use crate::header::Position;
 use std::collections::VecDeque;
-use tidelock_record::{FilePath, IoError, IoOp, IoToken};
+use tidelock_record::{ALIGNMENT, FilePath, IoError, IoOp, IoToken};
 
 /// Spare files kept; what is freed beyond is removed. A checkpoint frees several segments at once, as many as the budget
 /// of a log has (DESIGN section 9: 64 MiB): they all come to use again before the next one, and to fill files with zeros
 /// anew would cost a busy disk a third of its writes.
 const SPARES_MAX: usize = 6;
+/// Spare files beside the next one to be used: what a full disk leaves for deletes, acknowledgements and votes, once
+/// publishes are refused. They lie there whole, so that nobody else can take their space.
+const RESERVE: usize = 1;
+/// On a full disk a batch that waits gets a segment of this part of the usual length, if nothing more is to be had.
+const SMALL_PART: u64 = 16;
 /// Batches that are written before a spare that could not be made is asked for again.
 const SPARE_PAUSE: u32 = 256;
 
@@ -70,6 +75,8 @@ pub(crate) struct Segments {
     next_slot: u64,
     next_generation: u64,
     spare_pause: u32,
+    /// Why the last file that was asked for could not be made.
+    refused: Option<IoError>,
 }
 
 impl Segments {
@@ -84,6 +91,7 @@ impl Segments {
             next_slot,
             next_generation,
             spare_pause: 0,
+            refused: None,
         }
     }
 
@@ -187,9 +195,12 @@ impl Segments {
 
     /// Takes a free file in; the operation removes it if it is not wanted.
     pub(crate) fn add_spare(&mut self, file: Spare) -> Option<IoOp> {
-        let wanted = self.spares.len() < SPARES_MAX && file.len == self.segment_bytes;
+        let wanted = self.spares.len() < SPARES_MAX + RESERVE && file.len == self.segment_bytes;
         if wanted {
             self.spares.push(file);
+            if self.spares.len() > RESERVE {
+                self.refused = None;
+            }
             return None;
         }
         let file = self.file(file.slot);
@@ -206,7 +217,18 @@ impl Segments {
             self.spare_pause -= 1;
             return false;
         }
-        in_use && self.spares.is_empty() && self.freed.is_empty() && self.creating.is_none()
+        let wanted = if in_use { RESERVE + 1 } else { RESERVE };
+        self.spares.len() + self.freed.len() < wanted && self.creating.is_none()
+    }
+
+    /// Whether the reserve is all that is left, and the disk gives no more.
+    pub(crate) fn is_short(&self) -> bool {
+        self.refused.is_some() && self.spares.len() + self.freed.len() <= RESERVE
+    }
+
+    /// Bytes of the smallest file that is made.
+    pub(crate) const fn least_bytes(&self) -> u64 {
+        (self.segment_bytes / SMALL_PART).next_multiple_of(ALIGNMENT as u64)
     }
 
     /// Whether a file is being made.
@@ -216,7 +238,11 @@ impl Segments {
 
     /// Asks for a new file in which a batch of that length fits.
     pub(crate) fn create(&mut self, token: IoToken, total_len: u64) -> IoOp {
-        let len = self.segment_bytes.max(total_len);
+        let small = total_len > 0 && self.refused == Some(IoError::NoSpace);
+        let part = if small { SMALL_PART } else { 1 };
+        let len = (self.segment_bytes / part)
+            .next_multiple_of(ALIGNMENT as u64)
+            .max(total_len);
         let slot = self.next_slot;
         self.next_slot += 1;
         self.creating = Some(Creating {
@@ -234,8 +260,16 @@ impl Segments {
         };
         match result {
             // Kept whatever its length: it was made for a batch that waits.
-            Ok(()) => self.spares.push(creating.file),
-            Err(_) => self.spare_pause = SPARE_PAUSE,
+            Ok(()) => {
+                if creating.file.len >= self.segment_bytes {
+                    self.refused = None;
+                }
+                self.spares.push(creating.file);
+            }
+            Err(error) => {
+                self.spare_pause = SPARE_PAUSE;
+                self.refused = Some(error.clone());
+            }
         }
         true
     }

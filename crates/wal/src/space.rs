@@ -208,7 +208,7 @@ impl Lane {
         let job = self.relocation.reads.remove(&token)?;
         let mut rest = match result {
             Ok(IoOutput::Data(data)) => &data[..],
-            Ok(IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_)) => &[],
+            Ok(IoOutput::Done | IoOutput::Names(_) | IoOutput::Size(_) | IoOutput::Space { .. }) => &[],
             Err(error) => return Some(LaneEvent::RelocationFailed(error.clone())),
         };
         let mut damaged = BTreeSet::new();

@@ -7,7 +7,7 @@ use super::{
 use crate::codec::Put;
 use bytes::Bytes;
 use tidelock_base::limits::ENTRY_BYTES_MAX;
-use tidelock_base::{ConsumerId, DeliverSeq, StreamSeq, Wall};
+use tidelock_base::{ApiErrorCode, ConsumerId, DeliverSeq, StreamSeq, Wall};
 use tidelock_record::RecordError;
 
 /// Publishes of so many bytes make room for a whole entry.
@@ -334,6 +334,25 @@ impl EntryBuilder {
     /// Adds a comparison of digests.
     pub fn digest_check(&mut self) -> u32 {
         self.command(kind::DIGEST_CHECK, |_| ())
+    }
+
+    /// Adds the refusal of `count` publishes, numbered from `first` on, that are not let in.
+    pub fn refuse_many(
+        &mut self,
+        key: WindowKey,
+        first: u64,
+        low_water: u64,
+        count: u32,
+        code: ApiErrorCode,
+    ) -> u32 {
+        self.command(kind::REFUSE_RUN, |buf| {
+            buf.put_u128(key.boot.0);
+            buf.put_u16(key.worker.0);
+            buf.put_u16(code.err_code());
+            buf.put_u32(count);
+            buf.put_u64(first);
+            buf.put_u64(low_water);
+        })
     }
 
     fn command(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> u32 {

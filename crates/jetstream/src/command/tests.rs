@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use tidelock_base::ApiErrorCode;
 use tidelock_record::encode_into;
 
 const KEY: WindowKey = WindowKey {
@@ -96,6 +97,7 @@ fn every_command() -> bytes::Bytes {
     builder.window_close(KEY);
     builder.apply_version(1);
     builder.digest_check();
+    builder.refuse_many(KEY, 7, 3, 2, ApiErrorCode::InsufficientResources);
     builder.finish(Wall(1)).unwrap()
 }
 
@@ -146,6 +148,8 @@ fn every_command_comes_back() {
         "WindowClose { key: WindowKey { boot: BootId(9), worker: WorkerId(2) } }",
         "ApplyVersion { version: 1 }",
         "DigestCheck",
+        "RefuseRun { key: WindowKey { boot: BootId(9), worker: WorkerId(2) }, first: 7, low_water: 3, count: 2, \
+         code: InsufficientResources }",
     ];
     assert_eq!(text, expected);
 }

@@ -86,6 +86,43 @@ impl Stream {
         Ok(())
     }
 
+    /// Refuses the publishes of a run that the leader has not let in, from where `entry` says.
+    pub(super) fn refuse_run(
+        &mut self,
+        command: &Command<'_>,
+        entry: &mut Entry,
+        budget: &mut Budget,
+        fx: &mut impl Effects,
+    ) -> Result<(), Halt> {
+        let Command::RefuseRun {
+            key,
+            first,
+            low_water,
+            count,
+            code,
+        } = *command
+        else {
+            return Ok(());
+        };
+        self.windows.begin_run(key, low_water);
+        while entry.progress.done < count {
+            budget.ready()?;
+            let number = first.saturating_add(u64::from(entry.progress.done));
+            match self.windows.judge(key, number) {
+                Judged::Next => {
+                    let outcome = self.refused(code.into());
+                    fx.published(key, number, &outcome);
+                    self.windows.record(key, outcome);
+                }
+                Judged::Known(outcome) => fx.published(key, number, outcome),
+                Judged::Ignored => {}
+            }
+            entry.progress.done += 1;
+            budget.spend();
+        }
+        Ok(())
+    }
+
     /// Judges one publish, and stores it if it may be. Halts only before anything has changed.
     fn publish(
         &mut self,

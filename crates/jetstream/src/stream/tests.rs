@@ -946,3 +946,21 @@ fn what_cannot_be_decoded_stops_the_replica() {
         Err(ApplyError::Config(_))
     ));
 }
+
+#[test]
+fn publishes_that_were_not_let_in_are_refused_once_and_for_all() {
+    let mut bed = Bed::new(|_| ());
+    bed.publish(&[("s.a", &[])]);
+    let refuse = |entry: &mut EntryBuilder| {
+        entry.refuse_many(KEY, 1, 0, 3, tidelock_base::ApiErrorCode::InsufficientResources);
+    };
+    let text = bed.run(refuse);
+    assert_eq!(
+        text,
+        "#1 stored 1\n#2 10023 insufficient resources\n#3 10023 insufficient resources\n"
+    );
+    // Sent again, when there was room: what it was told stands.
+    bed.publish(&[("s.a", &[]), ("s.a", &[])]);
+    assert_eq!(bed.seqs(), [1]);
+    assert_eq!(bed.publish(&[("s.a", &[])]), "#4 stored 2\n");
+}

@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use super::entry::level_error;
-use super::subjects::{Call, Endpoint};
+use super::subjects::{Call, Endpoint, INNER_PREFIX};
 use super::{Job, Stage};
 use crate::cell::{Cell, LaneKind, Reply, Request};
 use crate::worker::Core;
@@ -97,10 +97,20 @@ impl Job {
         })
     }
 
+    /// What is asked.
+    pub(crate) const fn request(&self) -> &Request {
+        &self.request
+    }
+
     pub(super) fn at(mut self: Box<Self>, stage: Stage) -> Box<Self> {
         self.stage = stage;
         self
     }
+}
+
+/// Whether a node, not a client, has made a request.
+pub(crate) fn is_between_nodes(request: &Request) -> bool {
+    request.subject.starts_with(INNER_PREFIX.as_bytes())
 }
 
 /// What is checked of every request before anything is looked up, in nats-server's order: the API level, and whether

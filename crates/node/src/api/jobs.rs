@@ -64,6 +64,7 @@ impl Core {
             Done::Meta(outcome) => self.meta_outcome(job, &call, outcome),
             Done::Acked => {}
             Done::Lost => self.job_lost(&job, &call),
+            Done::Refused(code) => self.job_refused(&job, &call, code),
         }
     }
 
@@ -81,6 +82,17 @@ impl Core {
             Control::Nothing
         };
         self.reply_control(&job.request, &control, LogIndex(0));
+    }
+
+    /// The log cannot be written: what the job wants is not done, or is not known to be.
+    fn job_refused(&mut self, job: &Job, call: &Call<'_>, code: ApiErrorCode) {
+        match call.endpoint {
+            endpoint if endpoint.is_subscribed() => {
+                self.reply_control(&job.request, &Control::NoResponders, LogIndex(0));
+            }
+            Endpoint::ConsumerReset => self.reset_refused(job, &code.into()),
+            endpoint => self.refuse(&job.request, endpoint, &code.into()),
+        }
     }
 
     /// A job of a stream, after a read of it.

@@ -39,6 +39,8 @@ mod stream_update;
 mod subjects;
 mod tracking;
 
+pub(crate) use answer::is_between_nodes;
+
 use crate::cell::Request;
 use crate::interest::ConnKey;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -85,22 +85,22 @@ impl Core {
 
     /// A server of its own refuses to reserve more than it has; in a cluster the placement looks for room.
     fn check_server_room(&self, config: &StreamConfig) -> Result<(), ApiError> {
-        let (Some(wanted), Some(js)) = (config.max_bytes, self.shared.options.jetstream.as_ref()) else {
+        let Some(wanted) = config.max_bytes else {
             return Ok(());
         };
         if self.is_clustered() {
             return Ok(());
         }
-        let (max, code) = match config.storage {
-            Storage::Memory => (js.max_memory, ApiErrorCode::MemoryResourcesExceeded),
-            Storage::File => (js.max_store, ApiErrorCode::StorageResourcesExceeded),
+        let code = match config.storage {
+            Storage::Memory => ApiErrorCode::MemoryResourcesExceeded,
+            Storage::File => ApiErrorCode::StorageResourcesExceeded,
         };
         let streams = self.meta().into_iter().flat_map(|meta| meta.streams());
         let reserved = streams
             .filter(|entry| entry.spec.storage == config.storage)
             .map(|entry| entry.spec.reserved_bytes())
             .fold(wanted, u64::saturating_add);
-        if max.is_some_and(|max| reserved > max) {
+        if reserved > self.shared.room.max(config.storage) {
             return Err(code.into());
         }
         Ok(())

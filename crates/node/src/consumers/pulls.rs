@@ -299,6 +299,15 @@ impl Core {
         }
     }
 
+    /// A pull request that does not wait, and cannot be told what there is.
+    pub(super) fn pull_unanswered(&mut self, request: &Request, entered: Option<Entered>) {
+        let Some(group) = request.group else { return };
+        if let Some(account) = self.slot(group).map(|slot| slot.account) {
+            self.answer_no_responders(account, &request.reply, &request.subject);
+        }
+        self.end_at_once(group, entered);
+    }
+
     /// Gives a pull request to its consumer.
     pub(super) fn take_pull(&mut self, request: Request, entered: Option<Entered>) {
         let now = self.now.mono;

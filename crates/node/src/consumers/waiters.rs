@@ -8,6 +8,9 @@ use bytes::Bytes;
 use tidelock_base::{ConsumerId, GroupId};
 use tidelock_jetstream::consumer::Ticket;
 
+/// What a client hears whose acknowledgement cannot be written: an error to every one.
+const UNAVAILABLE: &[u8] = b"NATS/1.0 503\r\n\r\n";
+
 /// What waits for the end of a command or read.
 pub(crate) enum AckWaiter {
     /// A Deliver command is applied: what of it had no effect is given back.
@@ -43,6 +46,9 @@ impl Core {
     /// A command or read of this module has ended. Called between entries, after what they brought about.
     pub(crate) fn ack_done(&mut self, waiter: AckWaiter, done: Done<'_>) {
         let lost = matches!(done, Done::Lost);
+        if let Done::Refused(_) = done {
+            return self.ack_refused(waiter);
+        }
         match waiter {
             AckWaiter::Pull(request, entered) if lost => self.refuse_pull(*request, entered),
             AckWaiter::Pull(request, entered) => self.take_pull(*request, entered),
@@ -71,6 +77,26 @@ impl Core {
                     self.answer_ack(account, &reply);
                 }
             }
+        }
+    }
+
+    /// The log cannot be written.
+    fn ack_refused(&mut self, waiter: AckWaiter) {
+        match waiter {
+            AckWaiter::Pull(request, entered) => self.pull_unanswered(&request, entered),
+            AckWaiter::Acked { group, replies, .. } => self.acks_unanswered(group, &replies),
+            AckWaiter::Delivered { .. } | AckWaiter::Fetched { .. } => {}
+        }
+    }
+
+    /// Acknowledgements whose clients wait, and cannot be told that they count. Any body would be taken for a yes; a
+    /// status of 503 is an error to every client.
+    pub(crate) fn acks_unanswered(&mut self, group: GroupId, replies: &[Bytes]) {
+        let Some(account) = self.slot(group).map(|slot| slot.account) else {
+            return;
+        };
+        for reply in replies {
+            self.publish_to(account, reply, UNAVAILABLE, b"");
         }
     }
 

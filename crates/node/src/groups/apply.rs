@@ -167,6 +167,10 @@ impl Core {
         slot.raft.applied(index);
         slot.applied_term = term;
         slot.expiring = false;
+        self.charge(group);
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         let mut replies = std::mem::take(&mut slot.pending_replies);
         replies.append(&mut fx.replies);
         let mut acked = std::mem::take(&mut slot.pending_acked);

@@ -7,6 +7,7 @@
 //! process, after a failure, after a snapshot was made of the state or installed in its place.
 
 use super::chain::{Head, PADDING_BYTES, RECORD_BYTES, RecordWriter, Tip};
+use super::trouble::What;
 use super::{Groups, Machine, Slot};
 use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
@@ -44,6 +45,7 @@ struct Writing {
     /// Its number in the store, and what it contains.
     made: Made,
     tip: Tip,
+    is_base: bool,
     /// The next one must be a base in any case.
     is_last: bool,
 }
@@ -93,6 +95,10 @@ pub(super) enum FileJob {
     Read(Box<crate::cell::Request>),
     /// A piece of a snapshot that was received.
     Staged(GroupId),
+    /// How much room there is.
+    Space,
+    /// The file that is kept for a checkpoint on a full disk.
+    Reserve,
     /// Which cluster this store belongs to.
     Belonging,
     /// The names in a folder that is to be emptied.
@@ -207,7 +213,7 @@ impl Core {
         let tip = record.end_page();
         let data = Bytes::from(out);
         let op = match before {
-            None => IoOp::Replace { file, data },
+            None => self.groups.space.replace(file, data),
             Some(before) => IoOp::Write {
                 file,
                 offset: before.end(),
@@ -220,6 +226,7 @@ impl Core {
             token: request.token,
             made,
             tip,
+            is_base: before.is_none(),
             is_last: false,
         });
         self.out.io.push(IoJob {
@@ -239,6 +246,8 @@ impl Core {
             FileJob::Removal => {}
             FileJob::Read(request) => self.file_piece_read(&request, done),
             FileJob::Staged(group) => self.staged(group, done),
+            FileJob::Space => self.space_known(done),
+            FileJob::Reserve => self.reserve_made(done),
             FileJob::Belonging => self.belonging_written(done),
             FileJob::Folder(dir) => self.folder_listed(&dir, done),
         }
@@ -257,9 +266,17 @@ impl Core {
             return;
         };
         if let Err(error) = &done.result {
-            tracing::warn!("Checkpoint of stream {:?} not written: {error}", slot.name);
-            return;
+            let (name, error) = (slot.name.clone(), error.clone());
+            self.trouble(
+                What::Checkpoints,
+                &format_args!("Checkpoint of stream {name:?} not written: {error}"),
+            );
+            return self.checkpoint_failed(group, writing.is_base, &error);
         }
+        self.trouble_over(What::Checkpoints);
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
         if !writing.is_last {
             slot.checkpoint.tip = Some(writing.tip);
         }
@@ -279,6 +296,7 @@ impl Core {
             });
         }
         self.store_io(group);
+        self.files_have_gone();
     }
 
     /// An operation of a stream's store has ended.
@@ -290,7 +308,8 @@ impl Core {
             return;
         };
         match stream.io_done(done) {
-            StoreEvent::Nothing | StoreEvent::Sealed { .. } => {}
+            StoreEvent::Nothing => {}
+            StoreEvent::Sealed { .. } => self.trouble_over(What::Blocks),
             StoreEvent::Arrived { from, upto } | StoreEvent::Damaged { from, upto } => {
                 let (ready, later): (Vec<_>, Vec<_>) = slot
                     .fetches
@@ -308,11 +327,14 @@ impl Core {
                 }
             }
             StoreEvent::WriteFailed(error) => {
-                tracing::warn!(
-                    "A block of stream {:?} could not be written and will be tried again: {error}",
-                    slot.name
-                );
                 slot.write_again_at = Some(now + WRITE_AGAIN);
+                let name = slot.name.clone();
+                self.trouble(
+                    What::Blocks,
+                    &format_args!(
+                        "A block of stream {name:?} could not be written and is tried again: {error}"
+                    ),
+                );
             }
         }
         self.store_io(group);

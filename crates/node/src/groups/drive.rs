@@ -11,6 +11,9 @@ use tidelock_replica::{Lane, Outgoing, Ready, Role};
 
 /// Rounds of the loop below in one turn; what is left goes on in the next.
 const ROUNDS_MAX: usize = 64;
+/// A follower whose disk takes no blocks keeps so many times the usual backlog: what removes messages has to come
+/// through to it.
+const REFUSED_TIMES: u64 = 4;
 
 impl Core {
     /// Fires what is due for groups.
@@ -32,6 +35,7 @@ impl Core {
             self.sources_tick(group);
         }
         self.tick_lane();
+        self.tick_space();
         self.tick_formation();
         self.tick_membership();
     }
@@ -93,7 +97,8 @@ impl Core {
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
-        if !slot.leads || slot.backlog() > backlog {
+        // A disk that takes no blocks does so until something is removed, which has to come through.
+        if !slot.leads || (slot.backlog() > backlog && slot.write_again_at.is_none()) {
             return;
         }
         slot.seal_if_full(wall);
@@ -110,6 +115,7 @@ impl Core {
                 slot.proposed.push_back(Proposed {
                     index,
                     term,
+                    bytes: sealed.data.len(),
                     waiters: sealed.waiters,
                 });
             }
@@ -198,7 +204,9 @@ impl Core {
             return;
         }
         slot.heard_of(frame.from, now);
-        if frame.lane == LaneKind::Log && slot.backlog() > backlog {
+        let refused = slot.write_again_at.is_some();
+        let most = if refused { REFUSED_TIMES * backlog } else { backlog };
+        if frame.lane == LaneKind::Log && slot.backlog() > most {
             // Its leader sends the entries again once a heartbeat has told it how far this replica has come.
             return;
         }

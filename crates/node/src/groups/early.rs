@@ -44,6 +44,11 @@ impl Early {
             .flatten()
     }
 
+    /// Takes out all requests that wait.
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Request> {
+        std::mem::take(&mut self.waiting)
+    }
+
     /// Takes out the requests that need not wait any more.
     fn due(&mut self) -> Vec<Request> {
         if self.waiting.is_empty() {
@@ -61,8 +66,10 @@ impl Early {
 impl Core {
     /// Begins a request at the leader of its group, now or once the publishes before it are here.
     pub(crate) fn begin_request(&mut self, group: GroupId, request: Request) {
+        let held_up = self.is_held_up(group);
         let Some(slot) = self.slot_mut(group) else { return };
-        if slot.has_what_came_before(&request) {
+        // While nothing is written, the read itself refuses what it cannot see.
+        if held_up || slot.has_what_came_before(&request) {
             return self.start_job(group, request);
         }
         if let Some(oldest) = slot.early.wait(request) {

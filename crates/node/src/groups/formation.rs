@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tidelock_base::{AccountId, BootId, ClusterId, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
+use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{Candidate, Meta, MetaCommand, ServerSpec};
 use tidelock_jetstream::stream::APPLY_VERSION;
 use tidelock_replica::Failure;
@@ -647,10 +648,9 @@ impl Core {
 
     /// What a placement may know of a server.
     pub(super) fn candidate(&self, node: NodeId) -> Candidate {
-        let js = self.shared.options.jetstream.as_ref();
         if node == self.shared.identity.node {
-            let file = js.and_then(|js| js.max_store).unwrap_or(u64::MAX >> 1);
-            let memory = js.and_then(|js| js.max_memory).unwrap_or(u64::MAX >> 1);
+            let room = |storage| self.shared.room.max(storage).min(u64::MAX >> 1);
+            let (file, memory) = (room(Storage::File), room(Storage::Memory));
             return Candidate {
                 node,
                 online: true,

@@ -23,8 +23,8 @@ impl Core {
         account: AccountId,
         message: &Message<'_>,
     ) {
-        if self.leads(group) && (self.log_is_broken() || self.blocks_are_refused(group)) {
-            self.refuse_publish(group, account, message.reply, ApiErrorCode::InsufficientResources);
+        if let Some(code) = self.turns_away(group, message) {
+            self.refuse_publish(group, account, message.reply, code);
             return;
         }
         let conn = from.unwrap_or(ConnKey {
@@ -48,12 +48,6 @@ impl Core {
                 self.refuse_publish(group, account, message.reply, ApiErrorCode::StreamTooManyRequests)
             }
         }
-    }
-
-    /// Whether the disk takes no blocks of a stream, and as much waits for it as may.
-    fn blocks_are_refused(&self, group: GroupId) -> bool {
-        self.slot(group)
-            .is_some_and(|slot| slot.write_again_at.is_some() && slot.backlog() > self.shared.budgets.backlog)
     }
 
     /// The sending side of a stream on this worker.
@@ -142,20 +136,17 @@ impl Core {
     pub(crate) fn receive_forward(&mut self, forward: Forward) {
         let wall = self.now.wall;
         let (group, sender) = (forward.group, forward.sender);
-        if let Some(slot) = self.slot_mut(group)
-            && slot.leads
-        {
-            let Forward {
-                first,
-                low_water,
-                count,
-                records,
-                ..
-            } = forward;
-            slot.open_stream()
-                .publish_many(sender, first, low_water, count, &records);
-            slot.early.took(sender, first, count, low_water);
-            slot.seal_if_full(wall);
+        if self.leads(group) {
+            if self.is_held_up(group) {
+                // Nothing more is kept for a log that cannot be written. The sender sends it again.
+                return;
+            }
+            self.let_in(&forward);
+            if let Some(slot) = self.slot_mut(group) {
+                slot.early
+                    .took(sender, forward.first, forward.count, forward.low_water);
+                slot.seal_if_full(wall);
+            }
             self.begin_early(group);
             return;
         }
@@ -361,7 +352,7 @@ impl Core {
 
 impl super::Slot {
     /// The builder of the open entry of a stream.
-    fn open_stream(&mut self) -> &mut tidelock_jetstream::command::EntryBuilder {
+    pub(super) fn open_stream(&mut self) -> &mut tidelock_jetstream::command::EntryBuilder {
         debug_assert!(
             matches!(self.machine, Machine::Stream(_)),
             "publishes go to streams"

@@ -1,6 +1,8 @@
 //! The worker's lane of the write-ahead log: one batch in flight, one sync for all groups of a turn.
 
 use super::Groups;
+use super::trouble::What;
+use crate::room::LogTrouble;
 use crate::worker::{Core, IoJob, IoOwner};
 use std::time::Duration;
 use tidelock_base::{GroupId, Mono};
@@ -27,6 +29,8 @@ pub(super) struct LaneState {
     settle_at: Option<Mono>,
     /// Publishes are refused: the log cannot be written.
     pub(super) broken: bool,
+    /// The log has nothing but its reserve.
+    short: bool,
 }
 
 impl LaneState {
@@ -136,30 +140,68 @@ impl Core {
             LaneEvent::Foreign | LaneEvent::Pending => {}
             LaneEvent::Synced(batch) => {
                 if std::mem::take(&mut state.broken) {
-                    tracing::info!("Write-ahead log is written again; publishes are accepted");
+                    self.shared.room.set_log(self.id.0, LogTrouble::Broken, false);
                 }
-                state.retry_at = None;
+                self.trouble_over(What::Log);
+                self.trouble_over(What::Retry);
                 self.synced(batch);
             }
             LaneEvent::Retrying(error) => {
-                tracing::warn!("Write-ahead log: {error}; writing to a new segment")
+                self.trouble(
+                    What::Retry,
+                    &format_args!("Write-ahead log: {error}; writing to a new segment"),
+                );
             }
             LaneEvent::Broken(error) => {
-                if !state.broken {
-                    tracing::error!(
-                        "Write-ahead log cannot be written: {error}; publishes are refused until it can"
-                    );
-                }
-                state.broken = true;
+                let news = !std::mem::replace(&mut state.broken, true);
                 state.retry_at = Some(now + RETRY_AFTER);
-                self.hand_over_all();
+                self.trouble_became_worse(What::Retry);
+                self.trouble(
+                    What::Log,
+                    &format_args!(
+                        "Write-ahead log cannot be written: {error}; changes are refused until it can"
+                    ),
+                );
+                if news {
+                    self.shared.room.set_log(self.id.0, LogTrouble::Broken, true);
+                    self.hand_over_all();
+                    self.log_has_broken();
+                }
             }
-            LaneEvent::SpareFailed(error) => tracing::warn!("Write-ahead log: no spare segment: {error}"),
-            LaneEvent::RelocationFailed(error) => {
-                tracing::warn!("Write-ahead log: old records not moved: {error}")
-            }
+            LaneEvent::SpareFailed(error) => self.trouble(
+                What::Spare,
+                &format_args!("Write-ahead log: no spare segment: {error}"),
+            ),
+            LaneEvent::RelocationFailed(error) => self.trouble(
+                What::Relocation,
+                &format_args!("Write-ahead log: old records not moved: {error}"),
+            ),
             LaneEvent::Damaged(groups) => {
                 tracing::error!("Write-ahead log: damaged records of groups {groups:?}")
+            }
+        }
+        self.look_at_reserve();
+    }
+
+    /// Notes whether the log has nothing but its reserve.
+    pub(super) fn look_at_reserve(&mut self) {
+        let now = self.now.mono;
+        let state = &mut self.groups.lane;
+        let short = state.lane.as_ref().is_some_and(Lane::is_short);
+        state.retry_at = match state.retry_at {
+            Some(at) if short || state.broken => Some(at),
+            None if short => Some(now + RETRY_AFTER),
+            Some(_) | None => None,
+        };
+        if std::mem::replace(&mut state.short, short) != short {
+            self.shared.room.set_log(self.id.0, LogTrouble::Short, short);
+            if short {
+                self.trouble(
+                    What::Spare,
+                    &"Write-ahead log: the disk gives no spare segment; publishes are refused until it does",
+                );
+            } else {
+                self.trouble_over(What::Spare);
             }
         }
     }

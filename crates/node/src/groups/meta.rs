@@ -9,6 +9,7 @@ use crate::interest::{Change, StreamTarget, Target};
 use crate::worker::Core;
 use std::sync::Arc;
 use tidelock_base::{AccountId, GroupId, NodeId, WorkerId};
+use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{
     GroupState, MetaCommand, MetaEffects, MetaOutcome, Replica, Server, StreamEntry,
 };
@@ -232,6 +233,7 @@ impl Core {
                 nodes: entry.nodes().collect(),
                 formed,
                 no_ack: entry.spec.no_ack,
+                in_memory: entry.spec.storage == Storage::Memory,
                 mirror_of: entry
                     .spec
                     .mirror

@@ -33,8 +33,10 @@ mod meta;
 mod open;
 mod presence;
 mod reads;
+mod room;
 mod snapshot;
 mod status;
+mod trouble;
 mod view;
 
 pub(crate) use effects::Fx;
@@ -87,6 +89,9 @@ pub(crate) enum Done<'a> {
     Read,
     /// Leadership was lost; what became of it is not known.
     Lost,
+    /// The log cannot be written. [`tidelock_base::ApiErrorCode::InsufficientResources`]: nothing was done;
+    /// otherwise it is not known what becomes of it.
+    Refused(tidelock_base::ApiErrorCode),
 }
 
 /// One replica of a group.
@@ -140,6 +145,8 @@ pub(crate) struct Slot {
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
     armed: Option<Mono>,
+    /// Bytes that the node and the account count for it.
+    charged: room::Charge,
     /// The disk has refused a block; when it is tried again.
     write_again_at: Option<Mono>,
     checkpoint: checkpoint::State,
@@ -169,6 +176,8 @@ struct Sealed {
 struct Proposed {
     index: LogIndex,
     term: Term,
+    /// Its length.
+    bytes: usize,
     waiters: Vec<(u32, Waiter)>,
 }
 
@@ -205,6 +214,8 @@ pub(crate) struct Groups {
     presence: presence::Presence,
     membership_at: Option<Mono>,
     files: checkpoint::Files,
+    trouble: trouble::Trouble,
+    space: room::Space,
     wanted_checkpoints: BTreeSet<GroupId>,
 }
 
@@ -261,6 +272,13 @@ impl Core {
         add: impl FnOnce(&mut EntryBuilder) -> u32,
     ) {
         let wall = self.now.wall;
+        let mut waiter = waiter;
+        if self.is_held_up(group) && self.leads(group) {
+            match self.refuse_held_up(waiter) {
+                Some(still) => waiter = still,
+                None => return,
+            }
+        }
         let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads) else {
             self.end(waiter, Done::Lost);
             return;
@@ -274,6 +292,13 @@ impl Core {
 
     /// Adds a command to the next entry of the metadata.
     pub(crate) fn meta_command(&mut self, command: MetaCommand, waiter: Waiter) {
+        let mut waiter = waiter;
+        if self.is_held_up(GroupId::META) && self.leads(GroupId::META) {
+            match self.refuse_held_up(waiter) {
+                Some(still) => waiter = still,
+                None => return,
+            }
+        }
         let Some(slot) = self.slot_mut(GroupId::META).filter(|slot| slot.leads) else {
             self.end(waiter, Done::Lost);
             return;
@@ -320,6 +345,7 @@ impl Core {
             self.groups.lane.deadline(),
             self.groups.formation.deadline(),
             self.groups.membership_at,
+            self.groups.space.deadline(),
         ]
         .into_iter()
         .flatten()

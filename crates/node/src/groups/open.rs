@@ -83,6 +83,7 @@ impl Core {
         disk: &Arc<dyn Disk + Send + Sync>,
     ) {
         self.groups.lane.lane = Some(lane);
+        self.look_at_reserve();
         self.disk = Some(Arc::clone(disk));
         self.groups.damages.found(recovered.damage);
         for (group, recovered) in recovered.groups {
@@ -273,6 +274,7 @@ impl Core {
             pending_acked: Vec::new(),
             reads: super::reads::Reads::default(),
             early: super::early::Early::default(),
+            charged: super::room::Charge::default(),
             write_again_at: None,
             fetches: Vec::new(),
             unsynced: VecDeque::new(),
@@ -283,6 +285,7 @@ impl Core {
             failed: None,
         };
         self.groups.slots.insert(group, Box::new(slot));
+        self.charge(group);
         self.groups.touched.insert(group);
         Ok(())
     }
@@ -442,6 +445,7 @@ impl Core {
         self.groups.touched.remove(&group);
         self.groups.wanted_checkpoints.remove(&group);
         let durable = slot.durable;
+        self.discharge(&slot);
         self.end_all(*slot);
         if durable {
             self.groups.log(&WalRecord::Destroyed { group });

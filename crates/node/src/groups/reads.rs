@@ -40,7 +40,7 @@ use super::{Done, Slot, Waiter};
 use crate::cell::Request;
 use crate::worker::Core;
 use std::time::Duration;
-use tidelock_base::{GroupId, LogIndex, Mono};
+use tidelock_base::{ApiErrorCode, GroupId, LogIndex, Mono};
 use tidelock_replica::{ReadOutcome, ReadResult, ReadToken};
 
 /// Ordinal of a read that rides on an entry.
@@ -76,6 +76,13 @@ impl Core {
     /// A linearizable read of the local replica: the waiter hears of it when the local state contains everything that
     /// was proposed before.
     pub(crate) fn read(&mut self, group: GroupId, waiter: Waiter) {
+        let mut waiter = waiter;
+        if self.is_held_up(group) && self.leads(group) {
+            match self.may_read_committed(group, waiter) {
+                Some(still) => waiter = still,
+                None => return,
+            }
+        }
         match self.slot_mut(group) {
             Some(slot) => slot.reads.waiting.push(waiter),
             None => self.end(waiter, Done::Lost),
@@ -93,6 +100,7 @@ impl Core {
     pub(super) fn start_reads(&mut self, group: GroupId) {
         let now = self.now.mono;
         let token = ReadToken(self.groups.next_token + 1);
+        let held_up = self.is_held_up(group);
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
@@ -109,6 +117,7 @@ impl Core {
         slot.reads.leaderless = None;
         let waiters = std::mem::take(&mut slot.reads.waiting);
         if slot.leads
+            && !held_up
             && let Some(later) = slot.unproposed()
         {
             // Proposed after the read arrived: once it is applied, this replica has led since then.
@@ -123,6 +132,7 @@ impl Core {
     /// A read may be served once so much is applied, or cannot be had here.
     pub(super) fn read_ended(&mut self, group: GroupId, read: ReadResult) {
         let since = self.now.mono;
+        let held_up = self.is_held_up(group);
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
@@ -132,10 +142,17 @@ impl Core {
         };
         let (_, waiters) = asked.remove(place);
         match read.outcome {
+            ReadOutcome::At(index) if held_up && slot.leads && index > slot.raft.persisted_index() => {
+                // Committed by others, and not applied here before this log is written again.
+                for waiter in waiters {
+                    self.end(waiter, Done::Refused(ApiErrorCode::ClusterNotAvail));
+                }
+            }
             ReadOutcome::At(index) => {
                 // What this leader has proposed before the read is seen by it, too.
                 let proposed = slot.proposed.back().map_or(LogIndex(0), |entry| entry.index);
-                let index = if slot.leads { index.max(proposed) } else { index };
+                let waits = slot.leads && !held_up;
+                let index = if waits { index.max(proposed) } else { index };
                 slot.reads
                     .known
                     .extend(waiters.into_iter().map(|waiter| Read { index, since, waiter }));
@@ -235,6 +252,12 @@ impl Reads {
         let unconfirmed = self.known.extract_if(.., |read| read.index > LogIndex(0));
         waiters.extend(unconfirmed.map(|read| read.waiter));
         waiters
+    }
+
+    /// Takes out the reads that wait for more than `durable`.
+    pub(super) fn take_beyond(&mut self, durable: LogIndex) -> Vec<Waiter> {
+        let beyond = self.known.extract_if(.., |read| read.index > durable);
+        beyond.map(|read| read.waiter).collect()
     }
 
     /// When a follower has been behind for too long for the read that has waited longest, or without a leader. A leader

@@ -433,6 +433,7 @@ impl Core {
                 return;
             }
         }
+        self.charge(group);
         if group == GroupId::META {
             self.publish_directory(|directory| directory.applied = position.index);
             self.look_at_formation();

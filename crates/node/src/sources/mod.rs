@@ -456,6 +456,13 @@ impl Core {
             batches.extend(feed.take_batch().map(|batch| (feed.inbox.clone(), batch)));
         }
         for (inbox, batch) in batches {
+            if let Some(code) = self.copies_turned_away(group, batch.len() as u64) {
+                // Read again from the origin when there may be room.
+                let account = self.slot(group).map_or(AccountId(0), |slot| slot.account);
+                let error = ErrorBody::from(&tidelock_base::ApiError::new(code));
+                self.attempt_failed(group, account, &inbox, Some(error));
+                continue;
+            }
             let waiter = Waiter::Source(SourceWaiter { group, inbox });
             self.command(group, waiter, |entry| entry.source_batch(&batch));
         }
@@ -517,7 +524,7 @@ impl Core {
             }
             // It does not continue the state: the attempt was made from a position that is no longer the present one.
             Done::Stream(_) => self.attempt_over(group, account, &inbox),
-            Done::Meta(_) | Done::Acked | Done::Read | Done::Lost => {}
+            Done::Meta(_) | Done::Acked | Done::Read | Done::Lost | Done::Refused(_) => {}
         }
         let _ = self.slot_mut(group);
     }

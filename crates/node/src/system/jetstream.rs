@@ -14,6 +14,7 @@ use tidelock_api::monitor::{
 use tidelock_api::{ApiStats, Time};
 use tidelock_base::{API_LEVEL, AccountId, GroupId};
 use tidelock_conf::{JetStreamOptions, SyncInterval};
+use tidelock_jetstream::config::Storage;
 
 /// Accounts of an answer that sets no limit.
 const ACCOUNTS: usize = 1024;
@@ -164,17 +165,15 @@ impl Core {
 
     fn jetstream_config(&self, options: &JetStreamOptions) -> JetStreamConfig {
         let resources = self.shared.system.resources();
-        let bytes = |configured: Option<u64>, found: u64| {
-            i64::try_from(configured.unwrap_or(found)).unwrap_or(i64::MAX)
-        };
+        let bytes = |storage: Storage| i64::try_from(self.shared.room.max(storage)).unwrap_or(i64::MAX);
         let (sync_interval, sync_always) = match options.sync_interval {
             // The interval that nats-server keeps, and shows, beside this.
             SyncInterval::Always => (SYNC_INTERVAL, true),
             SyncInterval::Every(interval) => (interval, false),
         };
         JetStreamConfig {
-            max_memory: bytes(options.max_memory, resources.memory_bytes),
-            max_storage: bytes(options.max_store, resources.store_bytes),
+            max_memory: bytes(Storage::Memory),
+            max_storage: bytes(Storage::File),
             store_dir: resources.store_dir,
             sync_interval: sync_interval.into(),
             sync_always,
@@ -351,6 +350,13 @@ impl Core {
         }
         if options.js_enabled || options.js_enabled_only {
             return Ok(());
+        }
+        if let Some(trouble) = self.shared.room.trouble() {
+            return fail(
+                503,
+                "JETSTREAM",
+                &format!("JetStream is not available: {trouble}"),
+            );
         }
         if let Some(meta) = &part.meta
             && meta.leader.is_empty()

@@ -60,10 +60,6 @@ impl PastTraffic {
 pub struct Resources {
     /// The folder of JetStream's files, as monitoring shows it.
     pub store_dir: String,
-    /// Bytes of files that it may have.
-    pub store_bytes: u64,
-    /// Bytes of memory that it may have.
-    pub memory_bytes: u64,
 }
 
 /// State of monitoring and of stopping that all workers see.

@@ -215,3 +215,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_takes_the_place_of_a_reserve_needs_no_room() {
+    let disk = MemDisk::new();
+    create(&disk, "reserve", 1000);
+    create(&disk, "f", 10);
+    assert_eq!(
+        disk.run(&IoOp::Space),
+        Ok(IoOutput::Space {
+            free: u64::MAX - 1010,
+            total: u64::MAX
+        })
+    );
+    disk.set_capacity(Some(1010));
+    assert_eq!(
+        disk.run(&IoOp::Space),
+        Ok(IoOutput::Space { free: 0, total: 1010 })
+    );
+    let (file, data) = (path("f"), Bytes::from_static(&[7; 500]));
+    let replace = IoOp::Replace {
+        file: file.clone(),
+        data: data.clone(),
+    };
+    assert_eq!(disk.run(&replace), Err(IoError::NoSpace));
+    let reserve = path("reserve");
+    disk.run(&IoOp::ReplaceFrom { file, data, reserve }).unwrap();
+    assert_eq!(content(&disk, "f"), [7; 500]);
+    assert_eq!(disk.files().len(), 1);
+}

@@ -189,8 +189,13 @@ enum Refusal {
 }
 
 fn error_of(reply: &Reply) -> Refusal {
-    match (reply.status(), reply.json().get("error")) {
+    let body = reply.json();
+    let error = body.get("error");
+    let code = error.and_then(|error| error.get("err_code")?.as_u64());
+    match (reply.status(), error) {
         (503, _) => Refusal::NotDone("no responders".to_owned()),
+        // A server without room says so instead of doing anything.
+        _ if code == Some(10_023) => Refusal::NotDone("insufficient resources".to_owned()),
         (status, error) => Refusal::Unknown(format!("{status} {error:?}")),
     }
 }

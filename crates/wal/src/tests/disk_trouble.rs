@@ -1,7 +1,8 @@
 //! A disk that fails: writes go elsewhere once, then wait; no failed file is written or synced again.
 
-use super::{create, entry, indexes, open, pump, run, slots, sync, write_of};
-use crate::{Lane, LaneEvent};
+use super::config;
+use super::{create, entry, indexes, open, pump, run, slots, sync, truncate, write_of};
+use crate::{Lane, LaneEvent, recover};
 use std::collections::BTreeSet;
 use tidelock_record::{Fault, FilePath, IoError, IoOp, IoRequest, MemDisk};
 
@@ -105,7 +106,7 @@ fn a_second_failure_holds_the_batch_until_a_retry_succeeds() {
     let requests = cut(&mut lane);
     watch(&mut lane, &disk, requests, &mut failed);
     // Segments that never held a durable batch are removed, not piled up.
-    assert!(slots(&disk).len() <= 3, "{:?}", slots(&disk));
+    assert!(slots(&disk).len() <= 4, "{:?}", slots(&disk));
     for seed in 0..10 {
         disk.crash(seed);
         assert_eq!(indexes(&open(&disk).1, 1), [1, 2]);
@@ -138,5 +139,96 @@ fn a_full_disk_breaks_the_lane_only_when_no_segment_is_left() {
         events.iter().any(|event| matches!(event, LaneEvent::Synced(_))),
         "{events:?}"
     );
+    assert_eq!(indexes(&open(&disk).1, 1), (1..=index).collect::<Vec<_>>());
+}
+
+fn used(disk: &MemDisk) -> u64 {
+    disk.files().iter().map(|(_, len)| len).sum()
+}
+
+/// A lane on a disk that has filled up under it: publishes are to be refused from now on. Its last entry.
+fn short() -> (MemDisk, Lane, u64) {
+    let disk = MemDisk::new();
+    let (mut lane, _) = open(&disk);
+    create(&mut lane, 1);
+    sync(&mut lane, &disk);
+    assert!(!lane.is_short());
+    disk.set_capacity(Some(used(&disk)));
+    let mut index = 0;
+    while !lane.is_short() {
+        index += 1;
+        entry(&mut lane, 1, index, &[0; 3000]);
+        let events = sync(&mut lane, &disk);
+        assert!(matches!(events.first(), Some(LaneEvent::Synced(_))), "{events:?}");
+    }
+    (disk, lane, index)
+}
+
+#[test]
+fn a_full_disk_leaves_a_reserve_for_what_frees_it() {
+    let (disk, mut lane, last) = short();
+    for index in last + 1..=last + 4 {
+        entry(&mut lane, 1, index, &[0; 3000]);
+        let events = sync(&mut lane, &disk);
+        assert!(
+            matches!(events[..], [LaneEvent::Synced(_), ..]),
+            "a segment of 16 KiB: {events:?}"
+        );
+    }
+    let requests = lane.retry();
+    pump(&mut lane, &disk, requests);
+    assert!(lane.is_short(), "the disk is still full");
+    // What the log needs no more is the reserve again.
+    truncate(&mut lane, 1, last + 4);
+    sync(&mut lane, &disk);
+    truncate(&mut lane, 1, last + 4);
+    sync(&mut lane, &disk);
+    disk.set_capacity(None);
+    for _ in 0..2 {
+        let requests = lane.retry();
+        pump(&mut lane, &disk, requests);
+    }
+    assert!(!lane.is_short());
+}
+
+#[test]
+fn a_start_on_a_full_disk_lives_on_the_reserve() {
+    let (disk, _, last) = short();
+    disk.set_capacity(Some(used(&disk)));
+    disk.crash(1);
+    let (mut lane, recovered) = open(&disk);
+    assert_eq!(indexes(&recovered, 1), (1..=last).collect::<Vec<_>>());
+    entry(&mut lane, 1, last + 1, &[0; 3000]);
+    let events = sync(&mut lane, &disk);
+    assert!(matches!(events.first(), Some(LaneEvent::Synced(_))), "{events:?}");
+    assert!(lane.is_short());
+    disk.crash(2);
+    // The reserve is used up. Who starts once more is told what it takes, and loses nothing.
+    let refused = recover(&disk, 0, config()).map(drop).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("at least 4096 bytes must be free there to start"),
+        "{refused}"
+    );
+    disk.set_capacity(Some(used(&disk) + 4096));
+    assert_eq!(indexes(&open(&disk).1, 1), (1..=last + 1).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_batch_that_waits_on_a_full_disk_is_content_with_a_small_segment() {
+    let (disk, mut lane, last) = short();
+    let mut index = last;
+    while !lane.is_broken() {
+        index += 1;
+        entry(&mut lane, 1, index, &[0; 3000]);
+        sync(&mut lane, &disk);
+    }
+    disk.set_capacity(Some(used(&disk) + 4096));
+    let requests = lane.retry();
+    let events = pump(&mut lane, &disk, requests);
+    assert!(
+        events.iter().any(|event| matches!(event, LaneEvent::Synced(_))),
+        "{events:?}"
+    );
+    disk.set_capacity(None);
     assert_eq!(indexes(&open(&disk).1, 1), (1..=index).collect::<Vec<_>>());
 }

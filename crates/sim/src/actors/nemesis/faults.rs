@@ -225,9 +225,19 @@ impl Nemesis {
         }
     }
 
-    /// A node's disk takes only a little more, for a while.
+    /// Disks take only a little more, for a while: mostly that of one node, sometimes all, as they hold the same.
     fn fill_disk(&mut self, scene: &mut Scene<'_>) {
-        let node = self.node(scene);
+        if self.rng.per_mille(300) {
+            (0..scene.world.node_count()).for_each(|node| self.fill_disk_of(scene, node));
+        } else {
+            let node = self.node(scene);
+            self.fill_disk_of(scene, node);
+        }
+        let until = self.time(200, 6_000);
+        scene.after(until, DISKS);
+    }
+
+    fn fill_disk_of(&mut self, scene: &mut Scene<'_>, node: usize) {
         let room = 1 << self.rng.below(20);
         scene
             .world
@@ -238,7 +248,5 @@ impl Nemesis {
             let used: u64 = found.disk.files().iter().map(|(_, len)| len).sum();
             found.disk.set_capacity(Some(used + room));
         }
-        let until = self.time(200, 6_000);
-        scene.after(until, DISKS);
     }
 }
