@@ -40,7 +40,7 @@ use super::{Done, Slot, Waiter};
 use crate::cell::Request;
 use crate::worker::Core;
 use std::time::Duration;
-use tidelock_base::{ApiErrorCode, GroupId, LogIndex, Mono};
+use tidelock_base::{GroupId, LogIndex, Mono};
 use tidelock_replica::{ReadOutcome, ReadResult, ReadToken};
 
 /// Ordinal of a read that rides on an entry.
@@ -141,21 +141,15 @@ impl Core {
             return;
         };
         let (_, waiters) = asked.remove(place);
+        if held_up && slot.leads {
+            return self.read_ended_held_up(group, read.outcome, waiters);
+        }
         match read.outcome {
-            ReadOutcome::At(index) if held_up && slot.leads && index > slot.raft.persisted_index() => {
-                // Committed by others, and not applied here before this log is written again.
-                for waiter in waiters {
-                    self.end(waiter, Done::Refused(ApiErrorCode::ClusterNotAvail));
-                }
-            }
             ReadOutcome::At(index) => {
                 // What this leader has proposed before the read is seen by it, too.
                 let proposed = slot.proposed.back().map_or(LogIndex(0), |entry| entry.index);
-                let waits = slot.leads && !held_up;
-                let index = if waits { index.max(proposed) } else { index };
-                slot.reads
-                    .known
-                    .extend(waiters.into_iter().map(|waiter| Read { index, since, waiter }));
+                let index = if slot.leads { index.max(proposed) } else { index };
+                slot.reads.confirmed(waiters, index, since);
             }
             // One that was refused is asked for again with the next tick at the latest: who was asked does not lead, and
             // who does will be known soon.
@@ -233,6 +227,12 @@ impl Slot {
 }
 
 impl Reads {
+    /// Adds some that may be served once so much is applied.
+    pub(super) fn confirmed(&mut self, waiters: Vec<Waiter>, index: LogIndex, since: Mono) {
+        self.known
+            .extend(waiters.into_iter().map(|waiter| Read { index, since, waiter }));
+    }
+
     /// Adds one that was confirmed before, and has waited for the disk since.
     pub(super) fn fetched(&mut self, waiter: Waiter) {
         self.known.push(Read {

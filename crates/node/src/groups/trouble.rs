@@ -17,6 +17,7 @@ use crate::worker::Core;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidelock_base::{ApiErrorCode, GroupId, Mono};
+use tidelock_replica::ReadOutcome;
 
 /// While a trouble lasts, the log says so this often.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
@@ -191,6 +192,28 @@ impl Core {
             return None;
         }
         Some(waiter)
+    }
+
+    /// Reads of a group that is held up are confirmed, or not. Those that were asked for before the log broke are among
+    /// them: what they would wait for is not applied any more, so each is judged now.
+    pub(super) fn read_ended_held_up(&mut self, group: GroupId, outcome: ReadOutcome, waiters: Vec<Waiter>) {
+        let since = self.now.mono;
+        let waiters: Vec<Waiter> = waiters
+            .into_iter()
+            .filter_map(|waiter| self.may_read_committed(group, waiter))
+            .collect();
+        let Some(slot) = self.slot_mut(group) else { return };
+        let lost = match outcome {
+            ReadOutcome::At(index) if index <= slot.raft.persisted_index() => {
+                return slot.reads.confirmed(waiters, index, since);
+            }
+            // Committed by others, and not applied here before this log is written again.
+            ReadOutcome::At(_) => Done::Refused(ApiErrorCode::ClusterNotAvail),
+            ReadOutcome::Dropped => Done::Lost,
+        };
+        for waiter in waiters {
+            self.end(waiter, lost);
+        }
     }
 
     /// A command for a group that is held up. What can be refused is; the rest waits in the group's next entry, and is
