@@ -11,6 +11,7 @@ mod net;
 
 use net::{Client, Net, route};
 use std::time::Duration;
+use tidelock_record::Fault;
 
 const NODES: usize = 3;
 /// A message that does not hide among heartbeats.
@@ -281,4 +282,45 @@ fn a_read_outlives_the_leader_that_it_has_asked() {
         let heard = scene.hear(*user);
         assert!(heard.contains("xxxx"), "{heard:.300}");
     }
+}
+
+#[test]
+fn a_read_that_waits_when_the_log_breaks_does_not_miss_what_its_connection_published() {
+    let mut scene = scene(1, 3);
+    let (leader, others) = (scene.leader, scene.others.clone());
+    let user = scene.user(leader, 0);
+    scene.tell(user, &user.request("s.a", "wwww"));
+    scene.net.run(Duration::from_secs(1));
+    assert!(scene.net.hear(user.client).contains("\"seq\":1"));
+
+    // The followers have the publish and the question for the read; their answers are on the way.
+    others
+        .iter()
+        .for_each(|other| scene.net.stall(*other, leader, true));
+    scene.net.hold_disk(leader, true);
+    let read = user.request("$JS.API.STREAM.MSG.GET.S", r#"{"last_by_subj":"s.a"}"#);
+    scene.tell(user, &format!("{}{read}", user.request("s.a", "xxxx")));
+    others
+        .iter()
+        .for_each(|other| scene.net.stall(leader, *other, true));
+    let disk = scene.net.nodes[leader].disk.clone().unwrap();
+    for _ in 0..1_000 {
+        disk.fail(Fault::Sync, 0);
+    }
+    scene.net.hold_disk(leader, false);
+    scene.net.settle();
+    others
+        .iter()
+        .for_each(|other| scene.net.stall(*other, leader, false));
+    scene.net.settle();
+    let heard = scene.net.hear(user.client);
+    assert!(heard.contains("\"err_code\":10008"), "{heard}");
+
+    disk.fail_no_more();
+    others
+        .iter()
+        .for_each(|other| scene.net.stall(leader, *other, false));
+    scene.net.run(Duration::from_secs(5));
+    let heard = scene.net.hear(user.client);
+    assert!(heard.contains("\"seq\":2"), "the publish counts: {heard}");
 }
