@@ -102,6 +102,19 @@ impl Reader {
         }
     }
 
+    /// The list of users of an account, in the words of nats-server if it is none.
+    pub(crate) fn users<'n>(&mut self, node: &'n Node) -> Option<&'n [Node]> {
+        let Value::Array(nodes) = &node.value else {
+            let got = node.value.shown();
+            self.problem(
+                &node.at,
+                format!("Expected users field to be an array, got {got}"),
+            );
+            return None;
+        };
+        Some(nodes)
+    }
+
     pub(crate) fn array<'n>(&mut self, node: &'n Node) -> Option<&'n [Node]> {
         match &node.value {
             Value::Array(nodes) => Some(nodes),
@@ -148,6 +161,16 @@ impl Reader {
             Some(value) => u64::try_from(value).ok().filter(|value| *value > 0),
             None => before,
         }
+    }
+
+    /// Tags: one string or a list of strings.
+    pub(crate) fn tags(&mut self, node: &Node) -> Vec<(String, Position)> {
+        if matches!(node.value, Value::Text(_) | Value::Array(_)) {
+            return self.texts(node);
+        }
+        let got = node.value.type_name();
+        self.problem(&node.at, format!("error parsing tags: unsupported type {got}"));
+        Vec::new()
     }
 
     /// One string or a list of strings.
@@ -221,7 +244,11 @@ impl Reader {
                 self.problem(&entry.node.at, format!("{} is not a span of time", entry.key));
                 None
             }),
-            _ => self.strict_duration(entry),
+            Value::Text(ref text) => match duration::parse(text) {
+                Ok(nanos) => self.not_negative(entry, nanos),
+                Err(reason) => self.bad_time_limit(entry, &reason),
+            },
+            _ => self.bad_time_limit(entry, &"wrong type"),
         }?;
         if limit > Duration::from_secs(60) {
             let seconds = limit.as_secs_f64();
@@ -230,6 +257,14 @@ impl Reader {
             self.warning(&entry.node.at, &entry.key, &reason);
         }
         Some(limit).filter(|limit| !limit.is_zero())
+    }
+
+    fn bad_time_limit(&mut self, entry: &Entry, reason: &dyn std::fmt::Display) -> Option<Duration> {
+        self.problem(
+            &entry.node.at,
+            format!("error parsing authorization config, '{}' {reason}", entry.key),
+        );
+        None
     }
 
     fn not_negative(&mut self, entry: &Entry, nanos: i64) -> Option<Duration> {

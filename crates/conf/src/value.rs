@@ -59,6 +59,18 @@ impl Value {
         }
     }
 
+    /// A value as a message shows it.
+    #[must_use]
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Bool(value) => value.to_string(),
+            Self::Integer(value) => value.to_string(),
+            Self::Float(value) => value.to_string(),
+            Self::Text(text) => text.clone(),
+            Self::DateTime(_) | Self::Array(_) | Self::Map(_) => self.kind().to_owned(),
+        }
+    }
+
     /// Values in this one, itself included.
     pub(crate) fn count(&self) -> usize {
         match self {

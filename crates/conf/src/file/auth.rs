@@ -51,7 +51,7 @@ pub(super) fn authorization(entry: &Entry, seen: &mut Seen, reader: &mut Reader)
 
 /// Reads a list of users.
 pub(super) fn users(node: &Node, seen: &mut Seen, reader: &mut Reader) -> Vec<UserSettings> {
-    let Some(nodes) = reader.array(node) else {
+    let Some(nodes) = reader.users(node) else {
         return Vec::new();
     };
     nodes.iter().filter_map(|node| user(node, seen, reader)).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Seen, Settings, accounts, auth, cluster, jetstream};
 use crate::duration;
 use crate::read::Reader;
-use crate::value::Entry;
+use crate::value::{Entry, Value};
 
 /// Keys of nats-server that Tidelock does not have yet.
 const UNSUPPORTED: &[&str] = &[
@@ -97,7 +97,7 @@ fn network(settings: &mut Settings, key: &str, entry: &Entry, reader: &mut Reade
         }
         "server_tags" => {
             settings.server_tags.clear();
-            for (tag, _) in reader.texts(node) {
+            for (tag, _) in reader.tags(node) {
                 let tag = tag.trim().to_lowercase();
                 if !tag.is_empty() && !settings.server_tags.contains(&tag) {
                     settings.server_tags.push(tag);
@@ -233,7 +233,13 @@ fn blocks(settings: &mut Settings, key: &str, entry: &Entry, seen: &mut Seen, re
         "authorization" => settings.auth = auth::authorization(entry, seen, reader),
         "accounts" => settings.accounts = accounts::accounts(entry, seen, reader),
         "no_auth_user" => settings.no_auth_user = reader.text_if_any(node),
-        "system_account" | "system" => settings.system_account = reader.text_if_any(node),
+        "system_account" | "system" => {
+            if !matches!(node.value, Value::Text(_)) {
+                reader.problem(&node.at, "system account name must be a string");
+                return true;
+            }
+            settings.system_account = reader.text_if_any(node);
+        }
         "no_system_account" | "no_system" | "no_sys_acc" => {
             settings.no_system_account = reader.bool(node).unwrap_or(false);
         }

@@ -141,6 +141,25 @@ fn names_and_tags() {
 
 /// Texts of nats-server 2.15.1.
 #[test]
+fn some_values_of_the_wrong_type_have_texts_of_their_own() {
+    for (text, told) in [
+        ("server_tags: 1", "error parsing tags: unsupported type int64"),
+        ("system_account: 1", "system account name must be a string"),
+        (
+            "authorization { users: 1 }",
+            "Expected users field to be an array, got 1",
+        ),
+        (
+            "authorization { timeout: true }",
+            "error parsing authorization config, 'timeout' wrong type",
+        ),
+    ] {
+        assert_eq!(problem(text), told);
+    }
+}
+
+/// Texts of nats-server 2.15.1.
+#[test]
 fn values_of_the_wrong_type_are_told_in_the_words_of_nats_server() {
     for (text, got, wanted) in [
         ("port: true", "bool", "int64"),
@@ -336,7 +355,7 @@ fn single_users_and_tokens() {
         ("authorization {password: a}", "a password needs a user"),
         (
             "authorization {timeout: abc}",
-            "error parsing timeout: time: invalid duration \"abc\"",
+            "error parsing authorization config, 'timeout' time: invalid duration \"abc\"",
         ),
         (
             "authorization {user: a}\naccounts {A {users: [{user: b}]}}",
@@ -417,7 +436,7 @@ fn wrong_users_and_permissions() {
     );
     assert_eq!(
         problem("authorization {users: {}}"),
-        "interface conversion: interface {} is map[string]interface {}, not []interface {}"
+        "Expected users field to be an array, got a map"
     );
     assert_eq!(user("foo: 1"), "unknown field \"foo\"");
     assert_eq!(
