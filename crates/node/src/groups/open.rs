@@ -206,18 +206,10 @@ impl Core {
         })
     }
 
-    /// Puts a replica to work.
-    pub(super) fn add_slot(
-        &mut self,
-        group: GroupId,
-        me: ReplicaId,
-        birth: &Birth,
-        machine: Machine,
-        start: Start,
-        folder: String,
-    ) -> Result<(), Unopened> {
+    /// How the consensus of a replica that is put to work now is set up.
+    fn group_config(&mut self, group: GroupId, me: ReplicaId) -> GroupConfig {
         self.groups.lives += 1;
-        let config = GroupConfig {
+        GroupConfig {
             group,
             me,
             seed: self.shared.identity.node.0,
@@ -230,7 +222,20 @@ impl Core {
                 cache_bytes: self.shared.budgets.entries,
                 ..Limits::default()
             },
-        };
+        }
+    }
+
+    /// Puts a replica to work.
+    pub(super) fn add_slot(
+        &mut self,
+        group: GroupId,
+        me: ReplicaId,
+        birth: &Birth,
+        machine: Machine,
+        start: Start,
+        folder: String,
+    ) -> Result<(), Unopened> {
+        let config = self.group_config(group, me);
         let members = start.members.clone();
         let applied_term = start.base.term;
         let raft = Group::new(config, start, self.now.mono).map_err(|error| unstartable(&error))?;
