@@ -1,7 +1,5 @@
 //! Real files on a disk that gives only so much.
 
-#![expect(clippy::unwrap_used, reason = "a test whose own files fail may panic")]
-
 use crate::disk::FileDisk;
 use bytes::Bytes;
 use std::sync::Mutex;
