@@ -14,12 +14,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::{GroupId, ReplicaId};
+use tidelock_node::Listener;
 use tidelock_record::{Disk, FilePath, IoOp, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The log is damaged in steps of the unit in which batches are written.
 const BLOCK: u64 = 4096;
-const SINGLE: &str = "server_name: n0\nport: 4222\njetstream { store_dir: \"/n0\", max_file_store: 1GB }\n";
+const SINGLE: &str = "server_name: n0\nport: 4222\njetstream { store_dir: \"/n0\", max_file_store: 1GB }\n\
+                      no_auth_user: a\naccounts { A { users: [{user: a, password: a}], jetstream: enabled }\n\
+                      SYS { users: [{user: s, password: s}] } }\nsystem_account: SYS\n";
 const STREAMS: [&str; 2] = ["A", "B"];
 const MESSAGES: usize = 5;
 
@@ -295,6 +298,18 @@ fn a_node_whose_disk_was_put_back_to_an_earlier_state_is_filled_again() {
     assert_served_by(&mut net, 2, "put back");
 }
 
+/// What a node alone says of its health.
+fn health(net: &mut Net) -> String {
+    net.nodes[0].shared.system.set_ready();
+    let system = net.open(0, 0, Listener::Client);
+    net.tell(
+        system,
+        "CONNECT {\"user\":\"s\",\"pass\":\"s\"}\r\nSUB in 1\r\nPUB $SYS.REQ.SERVER.PING.HEALTHZ in 0\r\n\r\n",
+    );
+    net.run(SECOND);
+    net.hear(system)
+}
+
 /// A node alone with two streams.
 fn single() -> Net {
     let mut net = Net::new();
@@ -324,15 +339,23 @@ fn a_node_alone_says_what_is_damaged_or_serves_what_is_whole() {
             refused += 1;
         } else {
             net.run(SECOND * 3);
+            let health = health(&mut net);
+            let mut all = true;
             for name in STREAMS {
                 let info = ask(&mut net, 0, &format!("$JS.API.STREAM.INFO.{name}"), "");
                 if info.contains(&format!("\"messages\":{MESSAGES},")) {
                     served += 1;
                 } else {
                     assert!(!info.contains("stream not found"), "{what}: {info}");
+                    assert!(
+                        health.contains(&format!("'A \\u003e {name}'")),
+                        "{what}: {health}"
+                    );
                     down += 1;
+                    all = false;
                 }
             }
+            assert_eq!(health.contains("\"status\":\"ok\""), all, "{what}: {health}");
         }
         let after = disk.files();
         for file in before.iter().filter(|file| !file.as_str().starts_with("wal/")) {
