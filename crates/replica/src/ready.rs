@@ -42,8 +42,13 @@ pub struct Ready {
 
 impl Ready {
     fn is_empty(&self) -> bool {
-        self.send.is_empty()
-            && self.persist.is_empty()
+        self.send.is_empty() && self.is_only_frames()
+    }
+
+    /// Whether there is nothing in it beside frames that leave.
+    #[must_use]
+    pub fn is_only_frames(&self) -> bool {
+        self.persist.is_empty()
             && self.committed.is_empty()
             && self.reads.is_empty()
             && self.role.is_none()

@@ -3,6 +3,7 @@
 use super::{Machine, Open, Proposed, Sealed, Slot};
 use crate::cell::{Cell, LaneKind, RaftFrame};
 use crate::worker::{Core, IoJob, IoOwner};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tidelock_base::limits::{ENTRIES_IN_FLIGHT_MAX, ENTRY_BYTES_MAX};
 use tidelock_base::{GroupId, Mono, Wall};
@@ -24,9 +25,16 @@ impl Core {
                 break;
             }
             self.groups.timers.pop_first();
+            let Some(slot) = self.groups.slots.get_mut(&group) else {
+                continue;
+            };
+            slot.armed = None;
+            slot.raft.tick(now);
+            if slot.quiet && slot.rest_due.is_none_or(|at| at > now) {
+                self.groups.ticked.insert(group);
+                continue;
+            }
             if let Some(slot) = self.slot_mut(group) {
-                slot.armed = None;
-                slot.raft.tick(now);
                 slot.write_again(now);
             }
             self.expire(group);
@@ -61,6 +69,7 @@ impl Core {
     /// Runs all groups that were touched until nothing moves.
     pub(crate) fn run_groups(&mut self) {
         for _ in 0..ROUNDS_MAX {
+            self.run_ticked();
             let touched = std::mem::take(&mut self.groups.touched);
             if touched.is_empty() {
                 break;
@@ -85,9 +94,26 @@ impl Core {
         self.flush_meta_events();
     }
 
+    /// Carries on the consensus of groups that are idle otherwise: most groups of a node at most times, so that what
+    /// they cost is what is done here.
+    fn run_ticked(&mut self) {
+        while let Some(group) = self.groups.ticked.pop_first() {
+            if self.groups.touched.contains(&group) {
+                continue;
+            }
+            self.drain_ready(group);
+            if !self.groups.touched.contains(&group)
+                && let Some(slot) = self.groups.slots.get_mut(&group)
+            {
+                let next = [slot.raft.next_deadline(), slot.rest_due];
+                arm(&mut self.groups.timers, slot, next.into_iter().flatten().min());
+            }
+        }
+    }
+
     /// Whether groups have work that this turn did not get to.
     pub(crate) fn groups_have_work(&self) -> bool {
-        !self.groups.touched.is_empty()
+        !self.groups.touched.is_empty() || !self.groups.ticked.is_empty()
     }
 
     /// Proposes what is open, unless enough is in flight: then it grows, up to the size of an entry.
@@ -131,6 +157,7 @@ impl Core {
                 let text = format!("{failure:?}");
                 tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
                 slot.failed = Some(text);
+                self.groups.touched.insert(group);
                 self.end_reads(group);
                 continue;
             }
@@ -155,6 +182,9 @@ impl Core {
     }
 
     fn take_ready(&mut self, group: GroupId, ready: Ready) {
+        if !ready.is_only_frames() {
+            self.groups.touched.insert(group);
+        }
         for outgoing in ready.send {
             self.send_raft(group, outgoing);
         }
@@ -197,11 +227,17 @@ impl Core {
     pub(crate) fn receive_raft(&mut self, frame: RaftFrame) {
         let now = self.now.mono;
         let backlog = self.shared.budgets.backlog;
-        let Some(slot) = self.slot_mut(frame.group) else {
+        let Some(slot) = self.groups.slots.get_mut(&frame.group) else {
             return;
         };
         if slot.me != frame.to || slot.failed.is_some() {
             return;
+        }
+        if slot.quiet && frame.lane == LaneKind::Pulse {
+            self.groups.ticked.insert(frame.group);
+        } else {
+            slot.quiet = false;
+            self.groups.touched.insert(frame.group);
         }
         slot.heard_of(frame.from, now);
         let refused = slot.write_again_at.is_some();
@@ -279,28 +315,35 @@ impl Core {
         let now = self.now;
         let consumers = self.consumers_deadline(group);
         let sources = self.sources_deadline(group);
+        let has_sources = self.sources.has(group);
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
-        let next = [
-            slot.raft.next_deadline(),
+        let rest = [
             slot.due(now.mono, now.wall),
             slot.write_again_at,
             slot.reads.deadline(slot.leads),
             consumers,
             sources,
         ];
-        let next = next.into_iter().flatten().min();
-        if next == slot.armed {
-            return;
-        }
-        if let Some(old) = slot.armed {
-            self.groups.timers.remove(&(old, group));
-        }
-        slot.armed = next;
-        if let Some(next) = next {
-            self.groups.timers.insert((next, group));
-        }
+        slot.rest_due = rest.into_iter().flatten().min();
+        slot.quiet = slot.is_quiet() && !has_sources;
+        let next = [slot.raft.next_deadline(), slot.rest_due];
+        arm(&mut self.groups.timers, slot, next.into_iter().flatten().min());
+    }
+}
+
+/// Sets the timer of a group, or takes it away.
+fn arm(timers: &mut BTreeSet<(Mono, GroupId)>, slot: &mut Slot, next: Option<Mono>) {
+    if next == slot.armed {
+        return;
+    }
+    if let Some(old) = slot.armed {
+        timers.remove(&(old, slot.group));
+    }
+    slot.armed = next;
+    if let Some(next) = next {
+        timers.insert((next, slot.group));
     }
 }
 
@@ -317,6 +360,22 @@ impl Slot {
             return Some(&mut self.open.waiters);
         }
         self.sealed.back_mut().map(|sealed| &mut sealed.waiters)
+    }
+
+    /// Whether nothing waits here for what only a look at the whole replica brings on. The metadata's is never quiet.
+    fn is_quiet(&self) -> bool {
+        self.group != GroupId::META
+            && self.failed.is_none()
+            && self.open.is_empty()
+            && self.sealed.is_empty()
+            && self.proposed.is_empty()
+            && self.queue.is_empty()
+            && self.applying.is_none()
+            && self.unsynced.is_empty()
+            && self.fetches.is_empty()
+            && self.reads.are_none()
+            && self.early.is_empty()
+            && self.transfers.are_none()
     }
 
     /// Bytes of messages that the disk has not taken into blocks yet.

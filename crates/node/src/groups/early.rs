@@ -44,6 +44,11 @@ impl Early {
             .flatten()
     }
 
+    /// Whether no request waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Takes out all requests that wait.
     pub(super) fn take_waiting(&mut self) -> VecDeque<Request> {
         std::mem::take(&mut self.waiting)

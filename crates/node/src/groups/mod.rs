@@ -145,6 +145,11 @@ pub(crate) struct Slot {
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
     armed: Option<Mono>,
+    /// When something else than its consensus is due.
+    rest_due: Option<Mono>,
+    /// Nothing waits in it: as long as only its consensus moves, nothing but that has to be looked at. Said at the end
+    /// of [`Core::run_groups`], and taken back by [`Core::slot_mut`].
+    quiet: bool,
     /// Bytes that the node and the account count for it.
     charged: room::Charge,
     /// The disk has refused a block; when it is tried again.
@@ -199,6 +204,8 @@ pub(crate) struct Groups {
     pub(crate) slots: BTreeMap<GroupId, Box<Slot>>,
     lane: lane::LaneState,
     touched: BTreeSet<GroupId>,
+    /// Groups of which only the consensus has moved, and which were quiet before.
+    ticked: BTreeSet<GroupId>,
     /// Touched, but not before the next turn.
     later: BTreeSet<GroupId>,
     checkpoints_at: Mono,
@@ -228,6 +235,7 @@ impl Core {
     /// The local replica of a group, which has work to do at the end of the turn.
     pub(crate) fn slot_mut(&mut self, group: GroupId) -> Option<&mut Slot> {
         let slot = self.groups.slots.get_mut(&group)?;
+        slot.quiet = false;
         self.groups.touched.insert(group);
         Some(slot)
     }

@@ -284,6 +284,8 @@ impl Core {
             fetches: Vec::new(),
             unsynced: VecDeque::new(),
             armed: None,
+            rest_due: None,
+            quiet: false,
             checkpoint: checkpoint::State::in_folder(folder),
             transfers: snapshot::Transfers::default(),
             settled_beyond,
@@ -448,6 +450,7 @@ impl Core {
             self.groups.timers.remove(&(at, group));
         }
         self.groups.touched.remove(&group);
+        self.groups.ticked.remove(&group);
         self.groups.wanted_checkpoints.remove(&group);
         let durable = slot.durable;
         self.discharge(&slot);

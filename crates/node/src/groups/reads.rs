@@ -270,6 +270,11 @@ impl Reads {
         [behind, leaderless].into_iter().flatten().min()
     }
 
+    /// Whether nobody waits for anything.
+    pub(super) const fn are_none(&self) -> bool {
+        self.waiting.is_empty() && self.leaderless.is_none() && self.asked.is_empty() && self.known.is_empty()
+    }
+
     /// Whether reads wait to be asked for.
     pub(super) const fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()

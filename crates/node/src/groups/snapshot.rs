@@ -52,6 +52,13 @@ struct Staging {
     created: bool,
 }
 
+impl Transfers {
+    /// Whether nothing is sent, received, or kept for somebody.
+    pub(super) const fn are_none(&self) -> bool {
+        self.needed.is_empty() && self.pinned_until.is_none() && self.staging.is_none()
+    }
+}
+
 /// Names a piece of a file, in a request for it and in the answer.
 fn piece_of(name: &str, offset: u64, len: u64) -> Bytes {
     let mut out = Vec::new();

@@ -70,6 +70,13 @@ struct Feeds {
     list: Vec<Feed>,
 }
 
+impl Sources {
+    /// Whether a stream takes messages from others.
+    pub(crate) fn has(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group)
+    }
+}
+
 impl Feeds {
     fn find(&mut self, inbox: &[u8]) -> Option<&mut Feed> {
         self.list
