@@ -3,8 +3,9 @@
 use crate::Fatal;
 use crate::disk::FileDisk;
 use crate::random;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rustix::fs::{FlockOperation, flock};
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -44,7 +45,7 @@ impl Store {
         refuse_foreign(&base)?;
         let domain = options.domain.as_deref().unwrap_or_default();
         let (folder, lock) = lock_folder(&base, domain)?;
-        let disk = Arc::new(FileDisk::open(&folder).with_context(|| format!("{}", folder.display()))?);
+        let disk = Arc::new(FileDisk::open(&folder).map_err(|e| cannot_use(&folder, e))?);
         let node = node_id(&*disk, &folder)?;
         Ok(Self {
             folder,
@@ -67,7 +68,9 @@ impl Store {
     }
 
     fn space(&self) -> Result<IoOutput> {
-        self.disk.run(&IoOp::Space).map_err(|e| cannot(&e.to_string()))
+        self.disk
+            .run(&IoOp::Space)
+            .map_err(|e| cannot_use(&self.folder, e))
     }
 
     fn log_bytes(&self) -> Result<u64, IoError> {
@@ -122,7 +125,7 @@ impl Store {
             }
             other => other,
         };
-        let recovered = recovered.map_err(|e| cannot(&e.to_string()))?;
+        let recovered = recovered.map_err(|e| cannot_use(&self.folder, e))?;
         for (_, lane) in &recovered.lanes {
             for damage in &lane.damage {
                 tracing::error!(
@@ -171,9 +174,17 @@ fn cannot(text: &str) -> anyhow::Error {
     Fatal(format!("Can't start JetStream: {text}")).into()
 }
 
+/// A file or folder of the store cannot be used: an error of the system alone would not say which.
+fn cannot_use(path: &Path, error: impl Display) -> anyhow::Error {
+    cannot(&format!("{}: {error}", path.display()))
+}
+
 /// A nats-server's store has a folder for each account with `streams` in it.
 fn refuse_foreign(base: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(base)?.flatten() {
+    for entry in std::fs::read_dir(base)
+        .map_err(|e| cannot_use(base, e))?
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         let theirs =
             entry.path().join("streams").is_dir() || name == "_js_" || entry.path().join("_js_").is_dir();
@@ -207,7 +218,7 @@ fn in_use(folder: &Path) -> anyhow::Error {
 
 /// Locks a folder; if another server has it, that server's domain is the inner error.
 fn lock(folder: &Path, domain: &str) -> Result<Result<(PathBuf, File), String>> {
-    std::fs::create_dir_all(folder).map_err(|e| cannot(&format!("{}: {e}", folder.display())))?;
+    std::fs::create_dir_all(folder).map_err(|e| cannot_use(folder, e))?;
     let path = folder.join("lock");
     let mut file = OpenOptions::new()
         .read(true)
@@ -215,18 +226,21 @@ fn lock(folder: &Path, domain: &str) -> Result<Result<(PathBuf, File), String>> 
         .create(true)
         .truncate(false)
         .mode(0o640)
-        .open(&path)?;
+        .open(&path)
+        .map_err(|e| cannot_use(&path, e))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut other = String::new();
-        file.read_to_string(&mut other)?;
+        file.read_to_string(&mut other)
+            .map_err(|e| cannot_use(&path, e))?;
         return Ok(Err(other.trim().to_owned()));
     }
     let mut before = String::new();
     // Written only if it changes: a full disk may have no room for it.
     if file.read_to_string(&mut before).is_err() || before != domain {
-        file.set_len(0)?;
-        file.rewind()?;
-        file.write_all(domain.as_bytes())?;
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(domain.as_bytes()))
+            .map_err(|e| cannot_use(&path, e))?;
     }
     Ok(Ok((folder.to_owned(), file)))
 }
@@ -244,15 +258,15 @@ fn node_id(disk: &dyn Disk, folder: &Path) -> Result<NodeId> {
     let path = folder.join(NODE_FILE);
     match read {
         Ok(bytes) => decode_node(&bytes).ok_or_else(|| doubtful(&path, "is damaged")),
-        Err(IoError::NotFound) if is_new(disk)? => {
+        Err(IoError::NotFound) if is_new(disk, folder)? => {
             let id = NodeId(u64::from_le_bytes(random::bytes()?).max(1));
             let data = encode_node(id);
             disk.run(&IoOp::Replace { file, data })
-                .map_err(|e| cannot(&e.to_string()))?;
+                .map_err(|e| cannot_use(&path, e))?;
             Ok(id)
         }
         Err(IoError::NotFound) => Err(doubtful(&path, "is missing")),
-        Err(error) => Err(cannot(&format!("{}: {error}", path.display()))),
+        Err(error) => Err(cannot_use(&path, error)),
     }
 }
 
@@ -276,14 +290,14 @@ fn doubtful(path: &Path, what: &str) -> anyhow::Error {
 }
 
 /// Whether nothing was ever kept in the store.
-fn is_new(disk: &dyn Disk) -> Result<bool> {
-    for folder in ["wal", "groups", "streams"] {
-        let dir = FilePath::new(folder).map_err(|e| cannot(&e.to_string()))?;
+fn is_new(disk: &dyn Disk, folder: &Path) -> Result<bool> {
+    for name in ["wal", "groups", "streams"] {
+        let dir = FilePath::new(name).map_err(|e| cannot(&e.to_string()))?;
         match disk.list(&dir) {
             Ok(names) if names.is_empty() => {}
             Ok(_) => return Ok(false),
             Err(IoError::NotFound) => {}
-            Err(error) => return Err(cannot(&error.to_string())),
+            Err(error) => return Err(cannot_use(&folder.join(name), error)),
         }
     }
     let cluster = FilePath::new("cluster").map_err(|e| cannot(&e.to_string()))?;
@@ -293,7 +307,7 @@ fn is_new(disk: &dyn Disk) -> Result<bool> {
 /// The groups of a damaged place, for the log.
 struct Concerned<'a>(&'a DamagedGroups);
 
-impl std::fmt::Display for Concerned<'_> {
+impl Display for Concerned<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let DamagedGroups::Known(groups) = self.0 else {
             return f.write_str("which groups had records there cannot be told");
@@ -360,6 +374,35 @@ mod tests {
         let text = text(node_id(&disk, folder));
         assert!(text.contains("is missing"), "{text}");
         assert_eq!(disk.size(&file()), Err(IoError::NotFound));
+    }
+
+    #[test]
+    fn what_keeps_a_store_from_opening_is_named() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let options = JetStreamOptions {
+            store_dir: Some(temporary.path().display().to_string()),
+            ..JetStreamOptions::default()
+        };
+        let folder = temporary.path().join("jetstream/tidelock");
+        let refused = |at: &Path| {
+            let error = Store::open(&options).err().expect("a refusal");
+            let text = format!("{error:#}");
+            let start = format!("Can't start JetStream: {}: ", at.display());
+            assert!(text.starts_with(&start), "{text}");
+        };
+        // Things of the wrong kind are refused to the superuser, too.
+        std::fs::create_dir_all(folder.join("lock")).expect("a folder");
+        refused(&folder.join("lock"));
+        std::fs::remove_dir_all(&folder).expect("it is there");
+        std::fs::create_dir_all(folder.join("node")).expect("a folder");
+        refused(&folder.join("node"));
+        std::fs::remove_dir_all(&folder).expect("it is there");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("groups"), "").expect("room");
+        refused(&folder.join("groups"));
+        std::fs::remove_dir_all(&folder).expect("it is there");
+        std::fs::write(&folder, "").expect("room");
+        refused(&folder);
     }
 
     #[test]
