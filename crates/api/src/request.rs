@@ -289,14 +289,14 @@ decodable!(PullRequest as "JSApiConsumerGetNextRequest" {
 });
 
 impl PullRequest {
-    /// Reads the body of `CONSUMER.MSG.NEXT`: JSON, a number of messages, or nothing. A batch that is not positive
-    /// and a text that is no number mean one message, as on nats-server.
+    /// Reads the body of `CONSUMER.MSG.NEXT`: JSON, a number of messages, or nothing. A text that is no number
+    /// means one message, and so does a batch that is not positive: it stays as it is, since a status shows it.
     ///
     /// # Errors
     /// The body starts with `{` and can not be decoded; answered with `400 Bad Request - <error>`.
     pub fn from_body(body: &[u8]) -> Result<Self, DecodeError> {
         let text = body.trim_ascii();
-        let mut request = if text.starts_with(b"{") {
+        Ok(if text.starts_with(b"{") {
             crate::decode_lenient(text)?
         } else {
             let number = std::str::from_utf8(text)
@@ -306,9 +306,7 @@ impl PullRequest {
                 batch: number.unwrap_or(1),
                 ..Self::default()
             }
-        };
-        request.batch = request.batch.max(1);
-        Ok(request)
+        })
     }
 }
 
@@ -321,10 +319,10 @@ mod tests {
         let batch = |body: &str| PullRequest::from_body(body.as_bytes()).unwrap().batch;
         assert_eq!(batch(""), 1);
         assert_eq!(batch(" 2"), 2);
-        assert_eq!(batch("0"), 1);
-        assert_eq!(batch("-3"), 1);
+        assert_eq!(batch("0"), 0);
+        assert_eq!(batch("-3"), -3);
         assert_eq!(batch("many"), 1);
-        assert_eq!(batch("{}"), 1);
+        assert_eq!(batch("{}"), 0);
         assert_eq!(batch("{\"batch\":7,\"unknown\":1}"), 7);
         assert_eq!(
             PullRequest::from_body(b"{bad").unwrap_err().to_string(),

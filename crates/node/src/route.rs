@@ -100,20 +100,6 @@ impl Route {
         });
     }
 
-    /// Leaves nothing but the members of one queue group, over all patterns together.
-    pub(crate) fn keep_queue(&mut self, name: &[u8]) {
-        let mut kept = QueueRoute {
-            name: name.into(),
-            ..QueueRoute::default()
-        };
-        for queue in self.queues.drain(..).filter(|queue| *queue.name == *name) {
-            kept.weight += queue.weight;
-            kept.members.extend(queue.members);
-        }
-        self.clear();
-        self.queues.push(kept);
-    }
-
     fn add(&mut self, target: &Target, me: WorkerId, first_queue: usize) {
         match target {
             Target::Client(client) => self.add_client(client, me, first_queue),

@@ -95,6 +95,101 @@ fn a_pull_request_gets_what_is_stored_during_a_delivery() {
     );
 }
 
+/// A deliver group says who has to listen for anything to be delivered. One of its members gets each message; everybody
+/// else who listens there gets a copy, as of any message.
+#[test]
+fn others_get_copies_of_what_a_deliver_group_is_served() {
+    let (mut net, client) = node();
+    net.tell(client, "PUB s 1\r\nx\r\nPUB s 1\r\ny\r\n");
+    request(
+        &mut net,
+        client,
+        "$JS.API.CONSUMER.CREATE.S.c",
+        r#"{"stream_name":"S","config":{"name":"c","durable_name":"c","deliver_subject":"out","deliver_group":"g","ack_policy":"explicit"}}"#,
+    );
+    let plain = net.client(0, 0);
+    net.tell(plain, "SUB out 1\r\n");
+    let other_group = net.client(0, 0);
+    net.tell(other_group, "SUB out h 1\r\nSUB out h 2\r\n");
+    assert_eq!(delivered(&mut net, plain), [0; 0], "nobody of the group listens");
+    let members = [net.client(0, 0), net.client(0, 0)];
+    for member in members {
+        net.tell(member, "SUB out g 1\r\n");
+    }
+    net.tell(client, "PUB s 1\r\nz\r\n");
+    net.settle();
+    assert_eq!(delivered(&mut net, plain), [1, 2, 3]);
+    assert_eq!(delivered(&mut net, other_group), [1, 2, 3]);
+    let mut served: Vec<u64> = members
+        .iter()
+        .flat_map(|member| delivered(&mut net, *member))
+        .collect();
+    served.sort_unstable();
+    assert_eq!(served, [1, 2, 3]);
+}
+
+/// After a reset a consumer looks as if it had delivered nothing.
+#[test]
+fn a_reset_forgets_when_something_was_delivered() {
+    let (mut net, client) = node();
+    net.tell(client, "PUB s 1\r\nx\r\n");
+    request(
+        &mut net,
+        client,
+        "$JS.API.CONSUMER.CREATE.S.c",
+        r#"{"stream_name":"S","config":{"name":"c","durable_name":"c","ack_policy":"explicit"}}"#,
+    );
+    net.tell(client, "PUB $JS.API.CONSUMER.MSG.NEXT.S.c in 0\r\n\r\n");
+    let heard = net.hear(client);
+    let reply = heard.split(' ').nth(3).unwrap().to_owned();
+    net.tell(client, &format!("PUB {reply} 4\r\n+ACK\r\n"));
+    net.tell(client, "PUB $JS.API.CONSUMER.INFO.S.c in 0\r\n\r\n");
+    assert_eq!(net.hear(client).matches("\"last_active\"").count(), 2);
+    net.tell(client, "PUB $JS.API.CONSUMER.RESET.S.c in 9\r\n{\"seq\":1}\r\n");
+    let heard = net.hear(client);
+    assert!(heard.contains("\"reset_seq\":1"), "{heard}");
+    assert!(!heard.contains("\"last_active\""), "{heard}");
+}
+
+/// A request that has run out says what it asked for, whatever that was; it was good for one message.
+#[test]
+fn a_request_for_no_number_of_messages_tells_it_as_it_was() {
+    let (mut net, client) = node();
+    request(
+        &mut net,
+        client,
+        "$JS.API.CONSUMER.CREATE.S.c",
+        r#"{"stream_name":"S","config":{"name":"c","durable_name":"c","ack_policy":"explicit"}}"#,
+    );
+    for (body, pending) in [
+        (r#"{"expires":-1}"#, "0"),
+        (r#"{"expires":-1,"batch":-3}"#, "-3"),
+        (r#"{"expires":-1,"batch":2}"#, "2"),
+    ] {
+        net.tell(
+            client,
+            &format!(
+                "PUB $JS.API.CONSUMER.MSG.NEXT.S.c in {}\r\n{body}\r\n",
+                body.len()
+            ),
+        );
+        net.run(Duration::from_millis(10));
+        let heard = net.hear(client);
+        let header = format!("Nats-Pending-Messages: {pending}\r\n");
+        assert!(heard.contains(&header), "{body}: {heard}");
+    }
+    let least = r#"{"batch":-9223372036854775808}"#;
+    net.tell(
+        client,
+        &format!(
+            "PUB $JS.API.CONSUMER.MSG.NEXT.S.c in {}\r\n{least}\r\n",
+            least.len()
+        ),
+    );
+    net.tell(client, "PUB s 1\r\nx\r\nPUB s 1\r\ny\r\n");
+    assert_eq!(delivered(&mut net, client), [1]);
+}
+
 /// Acknowledgements and answers to flow control that nobody wants are told of as requests without a receiver are.
 #[test]
 fn nobody_listens_to_acknowledgements_of_a_consumer_without_them() {

@@ -412,6 +412,7 @@ impl ConsumerState {
         self.reset_epoch = self.epoch;
         self.activity += 1;
         self.delivered = before(seq);
+        (self.last_delivered, self.last_ack) = (Wall::ZERO, Wall::ZERO);
         self.pending = Pending::default();
         self.exhausted.clear();
     }

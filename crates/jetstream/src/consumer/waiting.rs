@@ -165,7 +165,8 @@ impl Waiting {
         if counts_bytes {
             request.left.bytes -= bytes;
         }
-        request.left.messages -= 1;
+        // A request names any number, and gets one message for none or less.
+        request.left.messages = request.left.messages.saturating_sub(1);
         request.picked += 1;
         request.in_flight += 1;
         request.next_heartbeat = request.ask.heartbeat.map(|every| now + every);
@@ -196,7 +197,7 @@ impl Waiting {
         };
         request.in_flight = request.in_flight.saturating_sub(1);
         request.picked = request.picked.saturating_sub(1);
-        request.left.messages += 1;
+        request.left.messages = request.left.messages.saturating_add(1);
         if request.ask.max_bytes > 0 {
             request.left.bytes += bytes;
         }

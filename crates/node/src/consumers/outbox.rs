@@ -117,7 +117,7 @@ impl Core {
         match out {
             Out::Message(outgoing) => {
                 if let Some(stored) = stored {
-                    self.turn_to(account, &outgoing.to, one, way);
+                    self.turn_to(account, &outgoing.to, way);
                     if let Some(way) = way {
                         self.send_message(account, one, &outgoing, &stored, &way.route, scratch);
                     }
@@ -126,7 +126,7 @@ impl Core {
             Out::Notice(Notice::Status { to, reply, status }) => {
                 scratch.header.clear();
                 status.render(&mut scratch.header);
-                self.turn_to(account, &to, one, way);
+                self.turn_to(account, &to, way);
                 let message = Message {
                     subject: &to,
                     target: &to,
@@ -147,16 +147,16 @@ impl Core {
         }
     }
 
-    /// Makes `way` lead to `to`.
-    fn turn_to(&mut self, account: AccountId, to: &Bytes, one: &One, way: &mut Option<Way>) {
+    /// Makes `way` lead to `to`: to everyone who listens there. A deliver group says who has to listen for anything to
+    /// be delivered; who else does gets copies, as of any message.
+    fn turn_to(&mut self, account: AccountId, to: &Bytes, way: &mut Option<Way>) {
         if way.as_ref().is_some_and(|way| way.to == *to) {
             return;
         }
         if let Some(Way { route, .. }) = way.take() {
             self.release_route(route);
         }
-        let queue = one.push.as_ref().and_then(|push| push.group.as_deref());
-        let route = self.made_route(account, to, queue);
+        let route = self.made_route(account, to);
         *way = Some(Way {
             to: to.clone(),
             route,

@@ -12,7 +12,7 @@ use crate::interest::Root;
 use crate::worker::Core;
 use std::time::Duration;
 use tidelock_api::AckPolicy;
-use tidelock_base::{AccountId, ConsumerId, GroupId, Mono, Now, StreamSeq};
+use tidelock_base::{AccountId, ConsumerId, GroupId, Mono, Now, StreamSeq, Wall};
 use tidelock_jetstream::config::Retention;
 use tidelock_jetstream::consumer::{Notice, Position, Status, Stop, Ticket};
 use tidelock_jetstream::stream::{Consumer, ConsumerChange, Gone, Stream};
@@ -527,6 +527,9 @@ fn changed(
                 let mut notices = Vec::new();
                 one.leader.sync(now, consumer.state(), &mut notices);
                 one.queue(&mut notices);
+                if change == ConsumerChange::Reset {
+                    one.last_sent = Wall::ZERO;
+                }
                 one.configure(consumer);
             }
         }

@@ -450,16 +450,10 @@ pub(crate) struct MadeRoute {
 }
 
 impl Core {
-    /// Where messages for `target` go now; [`Core::release_route`] gives it back. With a queue group, one of its members
-    /// gets each message, and nobody else does.
-    pub(crate) fn made_route(
-        &mut self,
-        account: AccountId,
-        target: &[u8],
-        queue: Option<&[u8]>,
-    ) -> MadeRoute {
+    /// Where messages for `target` go now; [`Core::release_route`] gives it back.
+    pub(crate) fn made_route(&mut self, account: AccountId, target: &[u8]) -> MadeRoute {
         let (root, _) = self.root(account);
-        if queue.is_none() && !Routes::is_unique(target) {
+        if !Routes::is_unique(target) {
             let id = self.routes.cached(&root, account, target);
             return MadeRoute {
                 route: self.routes.take(id),
@@ -468,9 +462,6 @@ impl Core {
         }
         let mut route = self.spare_routes.pop().unwrap_or_default();
         route.fill(&root, target, self.id);
-        if let Some(queue) = queue {
-            route.keep_queue(queue);
-        }
         MadeRoute { route, id: None }
     }
 

@@ -270,7 +270,7 @@ fn flow_control_waits_for_ever() {
 #[test]
 fn edits_keep_what_is_pending_and_resets_forget_it() {
     let mut state = consumer(EXPLICIT);
-    state.deliver((1..=5).map(StreamSeq), Wall(0), &mut |_| {});
+    state.deliver((1..=5).map(StreamSeq), Wall(1), &mut |_| {});
     state.ack(
         StreamSeq(2),
         AckKind::Nak { delay_ns: None },
@@ -285,6 +285,9 @@ fn edits_keep_what_is_pending_and_resets_forget_it() {
     assert!(state.accepts_ack(1) && state.accepts_ack(2) && !state.accepts_ack(3));
     assert!(!state.accepts_deliver(1) && state.accepts_deliver(2));
 
+    state.ack(StreamSeq(1), AckKind::Ack, Wall(2), &mut |_| {});
+    assert_eq!(state.last_ack(), Wall(2));
+
     state.reset(StreamSeq(3));
     let floor = Position {
         stream_seq: StreamSeq(2),
@@ -293,6 +296,11 @@ fn edits_keep_what_is_pending_and_resets_forget_it() {
     assert_eq!(
         (state.delivered(), state.ack_floor(), state.num_ack_pending()),
         (floor, floor, 0)
+    );
+    // As of a consumer that has delivered nothing: times would be of deliveries and acknowledgements that are void.
+    assert_eq!(
+        (state.last_delivered(), state.last_ack()),
+        (Wall::ZERO, Wall::ZERO)
     );
     assert!(!state.accepts_ack(2) && state.accepts_ack(3));
     let mut delivered = Vec::new();
