@@ -308,6 +308,12 @@ impl Users {
         self.no_auth_user.is_some()
     }
 
+    /// Whether there is one token for everybody.
+    #[must_use]
+    pub const fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Whether some password or token is stored as plain text (worth a warning at start).
     #[must_use]
     pub fn has_plain_passwords(&self) -> bool {

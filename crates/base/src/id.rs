@@ -90,6 +90,11 @@ number! {
     ConnId(u64)
 }
 
+impl AccountId {
+    /// No account of this process: that of streams whose account is not configured, or has no JetStream.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
 impl GroupId {
     /// The group of the cluster's own metadata.
     pub const META: Self = Self(1);

@@ -80,3 +80,95 @@ fn a_block_that_the_disk_refuses_is_tried_again_once_a_second() {
     net.run(Duration::from_millis(1_500));
     assert!(blocks() > 0, "the disk is well again");
 }
+
+/// A configuration with accounts `A` and, as `rest` says, others.
+fn accounts(rest: &str) -> String {
+    format!(
+        "{CONFIG}accounts {{ SYS {{ users: [{{ user: sys, password: s }}] }}, {rest} }}\nsystem_account: SYS\n\
+         authorization {{ timeout: 60 }}\n"
+    )
+}
+
+fn user(net: &mut Net, node: usize, user: &str) -> Client {
+    let client = net.open(node, 0, tidelock_node::Listener::Client);
+    let connect = format!(
+        "CONNECT {{\"verbose\":false,\"headers\":true,\"no_responders\":true,\"user\":\"{user}\",\"pass\":\"p\"}}\r\nSUB in \
+         1\r\nPING\r\n"
+    );
+    net.tell(client, &connect);
+    let greeting = net.hear(client);
+    assert!(greeting.contains("PONG\r\n"), "{greeting}");
+    client
+}
+
+fn ask(net: &mut Net, client: Client, subject: &str, body: &str) -> String {
+    net.tell(client, &format!("PUB {subject} in {}\r\n{body}\r\n", body.len()));
+    net.hear(client)
+}
+
+fn health(net: &mut Net, node: usize) -> String {
+    net.nodes[node].shared.system.set_ready();
+    let client = net.open(node, 0, tidelock_node::Listener::Client);
+    net.tell(
+        client,
+        "CONNECT {\"verbose\":false,\"user\":\"sys\",\"pass\":\"s\"}\r\nSUB in 1\r\n",
+    );
+    net.hear(client);
+    let heard = ask(net, client, "$SYS.REQ.SERVER.PING.HEALTHZ", "{\"details\":true}");
+    let data = heard.split_once("\"data\":").map(|(_, data)| data.to_owned());
+    data.unwrap_or(heard)
+}
+
+/// Streams of an account that is not configured any more, or has no JetStream, rest: nothing is stored, nothing is
+/// delivered, health says so, and all is there again with the configuration.
+#[test]
+fn the_streams_of_an_account_without_jetstream_rest() {
+    const A: &str = "A { jetstream: enabled, users: [{ user: a, password: p }] }";
+    const A_OFF: &str = "A { jetstream: disabled, users: [{ user: a, password: p }] }";
+    const A_RENAMED: &str = "B { jetstream: enabled, users: [{ user: a, password: p }] }";
+    let mut net = Net::new();
+    let node = net.add(1, &accounts(A));
+    net.run(Duration::from_secs(1));
+    let client = user(&mut net, node, "a");
+    let stream = r#"{"name":"S","subjects":["s"]}"#;
+    ask(&mut net, client, "$JS.API.STREAM.CREATE.S", stream);
+    let push =
+        r#"{"stream_name":"S","config":{"durable_name":"P","deliver_subject":"out","ack_policy":"none"}}"#;
+    let created = ask(&mut net, client, "$JS.API.CONSUMER.CREATE.S.P", push);
+    assert!(created.contains("\"created\""), "{created}");
+    let stored = ask(&mut net, client, "s", "x");
+    assert!(stored.contains("\"seq\":1"), "{stored}");
+    assert!(health(&mut net, node).contains("\"status\":\"ok\""));
+
+    let off = r#"[{"type":"STREAM","account":"A","stream":"S","error":"JetStream stream 'A \u003e S' could not be recovered"}]"#;
+    let gone = r#"[{"type":"ACCOUNT","account":"A","error":"JetStream account 'A' could not be resolved"}]"#;
+    let lives = [(A_OFF, "10039", off), (A_RENAMED, "10059", gone)];
+    for (life, (config, code, errors)) in (2..).zip(lives) {
+        net.kill(node);
+        net.restart(node, 1, &accounts(config), life);
+        net.run(Duration::from_secs(3));
+        let client = user(&mut net, node, "a");
+        net.tell(client, "SUB out 2\r\n");
+        assert_eq!(net.hear(client), "", "{config}");
+        let answer = ask(&mut net, client, "s", "x");
+        assert!(answer.contains("NATS/1.0 503"), "{config}: {answer}");
+        let answer = ask(&mut net, client, "$JS.API.STREAM.INFO.S", "");
+        assert!(answer.contains(code), "{config}: {answer}");
+        let health = health(&mut net, node);
+        assert!(
+            health.contains("\"status_code\":503") && health.contains(errors),
+            "{config}: {health}"
+        );
+    }
+
+    net.kill(node);
+    net.restart(node, 1, &accounts(A), 9);
+    net.run(Duration::from_secs(3));
+    let client = user(&mut net, node, "a");
+    net.tell(client, "SUB out 2\r\n");
+    let heard = net.hear(client);
+    assert!(heard.starts_with("MSG s 2 $JS.ACK.S.P.1.1."), "{heard}");
+    let stored = ask(&mut net, client, "s", "x");
+    assert!(stored.contains("\"seq\":2"), "{stored}");
+    assert!(health(&mut net, node).contains("\"status\":\"ok\""));
+}

@@ -211,3 +211,114 @@ fn info_asks_for_a_user_unless_the_configuration_names_one_for_those_without() {
         assert_eq!(info.contains("\"auth_required\":true"), asks, "{rest}: {info}");
     }
 }
+
+/// Tools tell by the names of groups which replicas belong together; one without others has a group, too.
+#[test]
+fn streams_and_consumers_name_their_groups() {
+    let mut net = Net::new();
+    for n in 0..3 {
+        let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
+        let config = format!(
+            "server_name: n{n}\nport: 4222\ncluster {{ name: c, listen: \"10.0.0.9:6222\", routes: [{}] }}\n\
+             jetstream {{ store_dir: \"/n{n}\", max_file_store: 1GB }}\naccounts {{ SYS {{ users: [{{ user: sys, \
+             password: s }}] }}, A {{ jetstream: enabled, users: [{{ user: a, password: a }}] }} }}\nsystem_account: \
+             SYS\nauthorization {{ timeout: 60 }}\n",
+            routes.join(", ")
+        );
+        net.add(1, &config);
+    }
+    net.run(SECOND * 10);
+    let user = client(&mut net, 0, 0, "a", "a");
+    for (name, replicas) in [("R1", 1), ("R3", 3)] {
+        let body = format!(r#"{{"name":"{name}","subjects":["{name}"],"num_replicas":{replicas}}}"#);
+        net.tell(
+            user,
+            &format!("PUB $JS.API.STREAM.CREATE.{name} {}\r\n{body}\r\n", body.len()),
+        );
+        net.run(SECOND * 2);
+        let body =
+            format!(r#"{{"stream_name":"{name}","config":{{"durable_name":"C","ack_policy":"explicit"}}}}"#);
+        net.tell(
+            user,
+            &format!(
+                "PUB $JS.API.CONSUMER.CREATE.{name}.C {}\r\n{body}\r\n",
+                body.len()
+            ),
+        );
+        net.run(SECOND);
+    }
+    let system = client(&mut net, 0, 0, "sys", "s");
+    let info = &request(&mut net, system, "$SYS.REQ.ACCOUNT.A.INFO", "")[0]["data"];
+    let imports = info["imports"].as_array().unwrap();
+    assert!(
+        imports.iter().any(|import| import["subject"] == "$JS.API.>"),
+        "{info}"
+    );
+    let options = r#"{"accounts":true,"streams":true,"consumer":true,"raft":true}"#;
+    let answers = request(&mut net, system, "$SYS.REQ.SERVER.PING.JSZ", options);
+    assert_eq!(answers.len(), 3);
+    let (mut single, mut others, mut groups) = (0, Vec::new(), std::collections::BTreeSet::new());
+    for answer in &answers {
+        let me = answer["server"]["name"].as_str().unwrap();
+        let details = &answer["data"]["account_details"];
+        let streams = details[0]["stream_detail"].as_array().unwrap();
+        for stream in streams {
+            let group = stream["stream_raft_group"].as_str().unwrap();
+            let of_consumer = &stream["consumer_raft_groups"][0];
+            assert_eq!(of_consumer["name"], "C", "{stream}");
+            let of_consumer = of_consumer["raft_group"].as_str().unwrap();
+            if stream["name"] == "R1" {
+                single += 1;
+                assert!(group.starts_with("S-R1F-"), "{group}");
+                assert!(of_consumer.starts_with("C-R1F-"), "{of_consumer}");
+                continue;
+            }
+            assert!(of_consumer.starts_with("C-R3F-"), "{of_consumer}");
+            groups.extend([group.to_owned(), of_consumer.to_owned()]);
+            assert_eq!(stream["cluster"]["raft_group"], group);
+            assert_eq!(stream["consumer_detail"][0]["cluster"]["raft_group"], of_consumer);
+            let replicas = stream["cluster"]["replicas"].as_array().unwrap();
+            let names = replicas.iter().map(|one| one["name"].as_str().unwrap());
+            others.push(format!("{me}: {}", names.collect::<Vec<_>>().join(" ")));
+        }
+    }
+    assert_eq!(single, 1);
+    others.sort();
+    // The others, whoever is asked, and whoever leads.
+    assert_eq!(others, ["n0: n1 n2", "n1: n0 n2", "n2: n0 n1"]);
+    assert_eq!(groups.len(), 2, "{groups:?}");
+}
+
+/// A user without a name of his own is told what nats-server calls him: nobody, the holder of a token, or a user made up
+/// at the start.
+#[test]
+fn users_without_a_name_are_told_one() {
+    let user = |auth: &str, connect: &str| {
+        let mut net = Net::new();
+        net.add(1, &format!("server_name: n0\nport: 4222\n{auth}\n"));
+        net.run(SECOND);
+        let client = net.open(0, 0, Listener::Client);
+        net.tell(
+            client,
+            &format!("CONNECT {{\"verbose\":false,\"headers\":true{connect}}}\r\nPING\r\n"),
+        );
+        let greeting = net.hear(client);
+        assert!(greeting.contains("PONG\r\n"), "{greeting}");
+        let answers = request(&mut net, client, "$SYS.REQ.USER.INFO", "");
+        answers[0]["data"]["user"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(user("", ""), "");
+    let token = user("authorization { token: t }", r#","auth_token":"t""#);
+    assert_eq!(token, "[REDACTED]");
+    let single = user(
+        "authorization { user: u, password: p }",
+        r#","user":"u","pass":"p""#,
+    );
+    assert_eq!(single, "u");
+    let made_up = user("accounts { $SYS { users: [{ user: sys, password: s }] } }", "");
+    let random = made_up.strip_prefix("nats-").unwrap();
+    assert!(
+        random.len() == 8 && random.bytes().all(|b| b.is_ascii_alphanumeric()),
+        "{made_up}"
+    );
+}

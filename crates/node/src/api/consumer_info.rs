@@ -149,7 +149,8 @@ impl Core {
         }
         let mut info = self.cluster_info(group)?;
         let stream = self.stream(group)?;
-        let config = stream.consumer(name)?.config();
+        let consumer = stream.consumer(name)?;
+        let config = consumer.config();
         let replicas = config.effective_replicas(stream.config().num_replicas, stream.config().retention);
         if replicas <= 1 {
             let (name, leader) = (info.name, info.leader);
@@ -159,8 +160,8 @@ impl Core {
                 ..tidelock_api::ClusterInfo::default()
             });
         }
-        if let Some(rest) = info.raft_group.strip_prefix("S-") {
-            info.raft_group = format!("C-{rest}");
+        if !info.raft_group.is_empty() {
+            info.raft_group = self.slot(group)?.consumer_group_name(stream, consumer);
         }
         Some(info)
     }

@@ -192,7 +192,7 @@ impl Core {
     }
 
     /// Whether the server is part of a cluster.
-    pub(super) fn is_clustered(&self) -> bool {
+    pub(crate) fn is_clustered(&self) -> bool {
         self.shared.options.cluster.is_some()
     }
 

@@ -210,13 +210,17 @@ impl Core {
         }
     }
 
-    fn account_named(&self, name: &str) -> Option<AccountId> {
-        self.shared.account_id(name)
+    /// The account whose streams have this owner, if it is configured here and may use JetStream. The streams of another
+    /// one stay as they are, and nobody reaches them.
+    pub(crate) fn served_account(&self, name: &str) -> Option<AccountId> {
+        let id = self.shared.account_id(name)?;
+        let account = self.shared.account(id)?;
+        account.jetstream.as_ref().map(|_| id)
     }
 
     /// Makes a stream's subjects lead to it, once it has a log.
     pub(super) fn enter_directory(&self, entry: &StreamEntry) {
-        let Some(account) = self.account_named(&entry.account) else {
+        let Some(account) = self.served_account(&entry.account) else {
             return;
         };
         let Some(shared) = self.shared.account(account) else {
@@ -286,7 +290,7 @@ impl Core {
     fn leave_directory(&self, entry: &StreamEntry) {
         self.publish_directory(|directory| directory.remove(entry.group));
         let account = self
-            .account_named(&entry.account)
+            .served_account(&entry.account)
             .and_then(|id| self.shared.account(id));
         let Some(shared) = account else { return };
         let target = Target::Stream(StreamTarget { group: entry.group });

@@ -249,7 +249,7 @@ impl Core {
             Machine::Stream(_) => self.known_replicas(group, me, &members),
         };
         let listed = group == GroupId::META || self.entry_of(group).is_some();
-        let account = self.shared.account_id(&birth.account).unwrap_or(AccountId(0));
+        let account = self.served_account(&birth.account).unwrap_or(AccountId::NONE);
         let slot = Slot {
             group,
             raft,

@@ -7,6 +7,7 @@ use tidelock_api::{ClusterInfo, DesiredInfo, DesiredPeer, DesiredStatus, Nanos, 
 use tidelock_auth::hash8;
 use tidelock_base::{BootId, GroupId, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::config::Storage;
+use tidelock_jetstream::stream::{Consumer, Stream};
 
 /// A replica that has been silent for longer is not current; nats-server counts so, too.
 const HEARD_WITHIN: Duration = Duration::from_secs(10);
@@ -78,10 +79,12 @@ impl Core {
                 ..ClusterInfo::default()
             });
         }
+        // The others, whoever is asked.
+        let me = self.shared.identity.node;
         let mut replicas: Vec<PeerInfo> = slot
             .replicas
             .iter()
-            .filter(|replica| Some(replica.node) != leader)
+            .filter(|replica| replica.node != me)
             .map(|replica| self.peer_info(slot, replica.id, replica.node))
             .collect();
         replicas.sort_by(|a, b| a.name.cmp(&b.name));
@@ -184,6 +187,13 @@ impl Core {
     }
 }
 
+const fn storage_letter(storage: Storage) -> char {
+    match storage {
+        Storage::File => 'F',
+        Storage::Memory => 'M',
+    }
+}
+
 impl Slot {
     /// Entries that wait to be proposed, and those proposed that are not applied yet.
     pub(crate) fn entries_in_flight(&self) -> usize {
@@ -214,13 +224,33 @@ impl Slot {
             return "_meta_".to_owned();
         }
         let storage = match &self.machine {
-            super::Machine::Stream(stream) if stream.config().storage == Storage::Memory => 'M',
-            super::Machine::Stream(_) | super::Machine::Meta(_) => 'F',
+            super::Machine::Stream(stream) => stream.config().storage,
+            super::Machine::Meta(_) => Storage::File,
         };
         format!(
-            "S-R{}{storage}-{}",
+            "S-R{}{}-{}",
             self.replicas.len(),
+            storage_letter(storage),
             hash8(&self.group.0.to_le_bytes())
+        )
+    }
+
+    /// The name of the group that a consumer would have of its own, in the form that nats-server gives: `C-R1F-` and
+    /// eight characters. Tools tell consumers with a leader by it.
+    pub(crate) fn consumer_group_name(&self, stream: &Stream, consumer: &Consumer) -> String {
+        let (config, own) = (stream.config(), consumer.config());
+        let storage = if own.mem_storage {
+            Storage::Memory
+        } else {
+            config.storage
+        };
+        let mut id = self.group.0.to_le_bytes().to_vec();
+        id.extend_from_slice(consumer.name().as_bytes());
+        format!(
+            "C-R{}{}-{}",
+            own.effective_replicas(config.num_replicas, config.retention),
+            storage_letter(storage),
+            hash8(&id)
         )
     }
 }

@@ -125,6 +125,9 @@ impl Core {
             return;
         };
         let account = slot.account;
+        if account == AccountId::NONE {
+            return;
+        }
         let Some(stream) = self.stream(group) else { return };
         let rev = stream.rev();
         let known = self.sources.groups.get(&group).map(|feeds| feeds.rev);
@@ -465,7 +468,7 @@ impl Core {
         for (inbox, batch) in batches {
             if let Some(code) = self.copies_turned_away(group, batch.len() as u64) {
                 // Read again from the origin when there may be room.
-                let account = self.slot(group).map_or(AccountId(0), |slot| slot.account);
+                let account = self.slot(group).map_or(AccountId::NONE, |slot| slot.account);
                 let error = ErrorBody::from(&tidelock_base::ApiError::new(code));
                 self.attempt_failed(group, account, &inbox, Some(error));
                 continue;

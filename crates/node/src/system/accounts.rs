@@ -82,7 +82,17 @@ impl Core {
             share: import.share,
             ..AccountImport::default()
         });
-        imports.collect()
+        let api = "$JS.API.>".to_owned();
+        let jetstream = self.shared.options.jetstream.as_ref().map(|_| AccountImport {
+            subject: api.clone(),
+            account: self.shared.options.system_account.clone(),
+            to: api.clone(),
+            local_subject: api,
+            kind: "service".to_owned(),
+            share: true,
+            ..AccountImport::default()
+        });
+        imports.chain(jetstream).collect()
     }
 
     /// `accstatz`; nothing at all where a list of accounts was given and none of them is shown.

@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tidelock_api::Time;
 use tidelock_api::monitor::{
-    HealthError, HealthzOptions, JszOptions, MetaCluster, RaftzOptions, StreamDetail, TidelockStream,
+    HealthError, HealthzOptions, JszOptions, MetaCluster, RaftGroup as ConsumerGroup, RaftzOptions,
+    StreamDetail, TidelockStream,
 };
 use tidelock_auth::hash8;
-use tidelock_base::{GroupId, LogIndex, Mono};
+use tidelock_base::{AccountId, GroupId, LogIndex, Mono};
 use tidelock_jetstream::config::Storage;
-use tidelock_jetstream::stream::Stream;
+use tidelock_jetstream::stream::{Consumer, Stream};
 
 /// A replica may be this far behind what its leader had committed.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
@@ -103,6 +104,9 @@ impl Core {
             let Machine::Stream(stream) = &slot.machine else {
                 continue;
             };
+            if slot.account == AccountId::NONE {
+                continue;
+            }
             let account = self
                 .shared
                 .account(slot.account)
@@ -135,16 +139,12 @@ impl Core {
         options: &JszOptions,
     ) -> StreamDetail {
         let info = self.describe(group).unwrap_or_default();
-        let mut names: Vec<&str> = Vec::new();
+        let mut consumers: Vec<&Consumer> = Vec::new();
         if options.consumer {
-            names.extend(
-                stream
-                    .consumers()
-                    .filter(|one| !one.config().direct)
-                    .map(|one| one.name()),
-            );
-            names.sort_unstable();
+            consumers.extend(stream.consumers().filter(|one| !one.config().direct));
+            consumers.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         }
+        let shows_groups = options.raft && self.is_clustered();
         let (digest, applied) = if stream.is_at_boundary() {
             (format!("{:016x}", stream.digest()), stream.applied())
         } else {
@@ -156,17 +156,25 @@ impl Core {
             cluster: info.cluster,
             config: options.config.then_some(info.config),
             state: info.state,
-            consumer_detail: names
+            consumer_detail: consumers
                 .iter()
-                .filter_map(|name| self.consumer_shown(group, name, false))
+                .filter_map(|one| self.consumer_shown(group, one.name(), false))
                 .collect(),
             mirror: info.mirror,
             sources: info.sources,
-            stream_raft_group: if options.raft && slot.replicas.len() > 1 {
+            stream_raft_group: if shows_groups {
                 slot.raft_group_name()
             } else {
                 String::new()
             },
+            consumer_raft_groups: consumers
+                .iter()
+                .filter(|_| shows_groups)
+                .map(|one| ConsumerGroup {
+                    name: one.name().to_owned(),
+                    raft_group: slot.consumer_group_name(stream, one),
+                })
+                .collect(),
             tidelock: Some(TidelockStream {
                 digest,
                 applied: applied.0,
@@ -214,25 +222,30 @@ impl Core {
             ..HealthPart::default()
         };
         for slot in self.groups.slots.values() {
-            let account = self
-                .shared
-                .account(slot.account)
-                .map_or("", |account| &*account.name);
-            part.errors.extend(self.unwell(slot, account));
+            // What is wrong with a stream of which the account is not served is found below.
+            if slot.group == GroupId::META || slot.account != AccountId::NONE {
+                let account = self
+                    .shared
+                    .account(slot.account)
+                    .map_or("", |account| &*account.name);
+                part.errors.extend(self.unwell(slot, account));
+            }
         }
         if let Some(meta) = self.meta() {
             let me = self.shared.identity.node;
             let here = meta
                 .streams()
                 .filter(|entry| entry.nodes().any(|node| node == me));
-            let named = here.map(|entry| {
-                (
-                    entry.group,
-                    entry.account.clone(),
-                    entry.spec.config().name.clone(),
-                )
-            });
-            part.wanted = Some(named.collect());
+            let mut wanted = Vec::new();
+            for entry in here {
+                let (account, stream) = (entry.account.clone(), entry.spec.name.clone());
+                if self.served_account(&account).is_some() {
+                    wanted.push((entry.group, account, stream));
+                } else {
+                    part.unserved.insert((account, stream));
+                }
+            }
+            part.wanted = Some(wanted);
         }
         self.named_asset(options, &mut part);
         part
@@ -276,7 +289,7 @@ impl Core {
             consumer,
             ..
         } = options;
-        let Some(id) = self.shared.account_id(account).filter(|_| !stream.is_empty()) else {
+        let Some(id) = self.served_account(account).filter(|_| !stream.is_empty()) else {
             return;
         };
         let directory = self.shared.directory.load();

@@ -12,7 +12,7 @@ use tidelock_api::monitor::{
     JetStreamVarz, Jsz, JszOptions, MetaCluster, StreamDetail,
 };
 use tidelock_api::{ApiStats, Time};
-use tidelock_base::{API_LEVEL, AccountId, GroupId};
+use tidelock_base::{API_LEVEL, AccountId, ApiErrorCode, GroupId};
 use tidelock_conf::{JetStreamOptions, SyncInterval};
 use tidelock_jetstream::config::Storage;
 
@@ -70,6 +70,8 @@ pub(crate) struct HealthPart {
     pub(crate) present: BTreeSet<GroupId>,
     /// Replicas that the metadata wants here, where it is known.
     pub(crate) wanted: Option<Vec<(GroupId, String, String)>>,
+    /// Streams that are placed here, by account and name, whose account is not configured or has no JetStream.
+    pub(crate) unserved: BTreeSet<(String, String)>,
 }
 
 /// Consensus of one group.
@@ -124,6 +126,7 @@ impl JetStreamPart {
         self.health.errors.extend(other.health.errors);
         self.health.present.extend(other.health.present);
         self.health.wanted = self.health.wanted.take().or(other.health.wanted);
+        self.health.unserved.extend(other.health.unserved);
         for (account, groups) in other.raft {
             self.raft.entry(account).or_default().extend(groups);
         }
@@ -377,16 +380,69 @@ impl Core {
         if !meta_errors.is_empty() {
             return Err((503, meta_errors));
         }
+        let clustered = self.is_clustered();
+        let unserved = self.unserved(options, part, clustered);
+        // A server of its own takes them for what it could not read at its start, and says so first.
+        if !clustered && !unserved.is_empty() {
+            return Err((503, unserved));
+        }
         if options.js_meta_only {
             return Ok(());
         }
-        self.check_assets(options, part)
+        self.check_assets(options, part, unserved)
+    }
+
+    /// Streams that nobody reaches because their account is not configured, or has no JetStream; in nats-server's
+    /// words, which are others in a cluster.
+    fn unserved(&self, options: &HealthzOptions, part: &JetStreamPart, clustered: bool) -> Vec<HealthError> {
+        let mut errors: Vec<HealthError> = Vec::new();
+        for (account, stream) in &part.health.unserved {
+            let is_asked_for = (options.account.is_empty() || options.account == *account)
+                && (options.stream.is_empty() || options.stream == *stream);
+            let known = self.shared.account_id(account).is_some();
+            let is_said = !known && errors.last().is_some_and(|last| last.account == *account);
+            if !is_asked_for || is_said {
+                continue;
+            }
+            let (kind, error) = match (known, clustered) {
+                (true, false) => (
+                    "STREAM",
+                    format!("JetStream stream '{account} > {stream}' could not be recovered"),
+                ),
+                (false, false) => (
+                    "ACCOUNT",
+                    format!("JetStream account '{account}' could not be resolved"),
+                ),
+                (true, true) => {
+                    let error = ApiErrorCode::NotEnabledForAccount;
+                    let text = format!(
+                        "JetStream stream '{account} > {stream}' is not current: stream assignment error: {} ({})",
+                        error.template(),
+                        error.err_code()
+                    );
+                    ("STREAM", text)
+                }
+                (false, true) => {
+                    let text = format!("JetStream can not lookup account {account:?}: account missing");
+                    ("ACCOUNT", text)
+                }
+            };
+            errors.push(HealthError {
+                kind: kind.to_owned(),
+                account: account.clone(),
+                stream: if known { stream.clone() } else { String::new() },
+                error,
+                ..HealthError::default()
+            });
+        }
+        errors
     }
 
     fn check_assets(
         &self,
         options: &HealthzOptions,
         part: &JetStreamPart,
+        unserved: Vec<HealthError>,
     ) -> Result<(), (u16, Vec<HealthError>)> {
         let HealthzOptions {
             account,
@@ -394,7 +450,10 @@ impl Core {
             consumer,
             ..
         } = options;
-        if !account.is_empty() && !self.jetstream_accounts().any(|known| *known.name == **account) {
+        if unserved.is_empty()
+            && !account.is_empty()
+            && !self.jetstream_accounts().any(|known| *known.name == **account)
+        {
             let error = format!("JetStream account {account:?} not found");
             let account = account.clone();
             return Err((
@@ -426,6 +485,7 @@ impl Core {
                 && (stream.is_empty() || error.stream == *stream)
                 && (consumer.is_empty() || error.consumer.is_empty() || error.consumer == *consumer)
         });
+        errors.extend(unserved);
         if errors.is_empty() {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use tidelock_api::monitor::{
     JszOptions, RaftzOptions, RoutezOptions, SubszOptions,
 };
 use tidelock_api::{Decode, DecodeError, Nanos, decode_lenient};
-use tidelock_auth::SubjectRules;
+use tidelock_auth::{SubjectRules, hash8};
 use tidelock_base::AccountId;
 use tidelock_session::Identity;
 
@@ -259,7 +259,7 @@ impl Worker {
                     .conn
                     .and_then(|conn| self.core.client(conn)?.identity.clone());
                 let Some(identity) = identity else { return };
-                system_reply(&server, &user_info(&identity))
+                system_reply(&server, &user_info(&shared, &identity))
             }
             Ok(Question::Topic(topic)) if topic != Topic::Idz && !meant => return,
             Ok(Question::Topic(topic)) => match filter(&asked.body) {
@@ -399,9 +399,9 @@ fn go_name(text: &str, subject: &str) -> String {
     format!("{before}{}{rest}EventOptions{after}", first.to_ascii_uppercase())
 }
 
-fn user_info(identity: &Identity) -> UserInfo {
+fn user_info(shared: &NodeShared, identity: &Identity) -> UserInfo {
     UserInfo {
-        user: identity.user.to_string(),
+        user: user_name(shared, identity),
         account: identity.account_name.to_string(),
         account_name: identity.account_name.to_string(),
         permissions: identity.permissions.as_ref().map(|permissions| {
@@ -417,6 +417,19 @@ fn user_info(identity: &Identity) -> UserInfo {
         }),
         ..UserInfo::default()
     }
+}
+
+/// The name that a user is told. One without a name of its own is the holder of the token, which is not shown, or was let
+/// in because only the system account has users: nats-server makes up a user for those at each start.
+fn user_name(shared: &NodeShared, identity: &Identity) -> String {
+    let users = &shared.options.users;
+    if !identity.user.is_empty() || !users.required() {
+        return identity.user.to_string();
+    }
+    if users.has_token() {
+        return "[REDACTED]".to_owned();
+    }
+    format!("nats-{}", hash8(&shared.identity.boot.0.to_le_bytes()))
 }
 
 fn rules(rules: &SubjectRules) -> SubjectPermission {
