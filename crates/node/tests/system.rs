@@ -212,9 +212,8 @@ fn info_asks_for_a_user_unless_the_configuration_names_one_for_those_without() {
     }
 }
 
-/// Tools tell by the names of groups which replicas belong together; one without others has a group, too.
-#[test]
-fn streams_and_consumers_name_their_groups() {
+/// Three nodes with a stream of one replica and one of three, each with a consumer `C`.
+fn nodes_with_streams() -> Net {
     let mut net = Net::new();
     for n in 0..3 {
         let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
@@ -247,6 +246,13 @@ fn streams_and_consumers_name_their_groups() {
         );
         net.run(SECOND);
     }
+    net
+}
+
+/// Tools tell by the names of groups which replicas belong together; one without others has a group, too.
+#[test]
+fn streams_and_consumers_name_their_groups() {
+    let mut net = nodes_with_streams();
     let system = client(&mut net, 0, 0, "sys", "s");
     let info = &request(&mut net, system, "$SYS.REQ.ACCOUNT.A.INFO", "")[0]["data"];
     let imports = info["imports"].as_array().unwrap();

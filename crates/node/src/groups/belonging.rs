@@ -13,7 +13,8 @@ use tidelock_base::{ClusterId, LogIndex, NodeId, ReplicaId};
 use tidelock_jetstream::meta::Meta;
 use tidelock_record::{Disk, FilePath, IoDone, IoError, IoOp};
 
-const FILE: &str = "cluster";
+/// Name of the file.
+pub(super) const FILE: &str = "cluster";
 const NAMES: [&str; 3] = ["cluster", "node", "servers"];
 
 /// What the file says.

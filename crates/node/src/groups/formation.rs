@@ -14,7 +14,7 @@
 //! and is not founded with. It waits until the others have given it a replica under a new id, for as long as that takes.
 
 use super::GroupId;
-use super::belonging::{Belonging, Found};
+use super::belonging::{self, Belonging, Found};
 use super::damage::Unopened;
 use super::open::Birth;
 use crate::cell::{Cell, LaneKind, Request, RequestId};
@@ -139,7 +139,8 @@ impl Core {
             return Ok(());
         }
         let found = match &self.disk {
-            Some(disk) => Belonging::read(&**disk).map_err(|error| error.to_string())?,
+            Some(disk) => Belonging::read(&**disk)
+                .map_err(|error| format!("{}: {error}", self.path_of(belonging::FILE)))?,
             None => Found::Nothing,
         };
         if let Some(meta) = self.meta() {

@@ -133,7 +133,7 @@ impl Core {
                 (disk, &self.shared.budgets),
             )?,
             None => {
-                remove_blocks(&new, disk)?;
+                remove_blocks(&new, disk).map_err(|why| self.path_of(&why))?;
                 found(group, &birth, &new, &self.shared.budgets)?
             }
         };
@@ -524,17 +524,19 @@ fn found(group: GroupId, birth: &Birth, folder: &str, budgets: &Budgets) -> Resu
     ))))
 }
 
-/// Removes what a replica without a checkpoint has left of blocks: its log has all of it, and writes it again.
+/// Removes what a replica without a checkpoint has left of blocks: its log has all of it, and writes it again. An error
+/// begins with the file that it is about.
 fn remove_blocks(folder: &str, disk: &dyn Disk) -> Result<(), String> {
     let folder = blocks_folder(folder).map_err(|e| e.to_string())?;
     let names = match disk.list(&folder) {
         Ok(names) => names,
         Err(IoError::NotFound) => return Ok(()),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(format!("{folder}: {error}")),
     };
     for name in names {
         let file = folder.join(&name).map_err(|e| e.to_string())?;
-        disk.run(&IoOp::Remove { file }).map_err(|e| e.to_string())?;
+        disk.run(&IoOp::Remove { file })
+            .map_err(|error| format!("{folder}/{name}: {error}"))?;
     }
     Ok(())
 }
