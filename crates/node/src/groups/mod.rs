@@ -205,6 +205,8 @@ pub(crate) struct Groups {
     timers: BTreeSet<(Mono, GroupId)>,
     next_token: u64,
     lives: u128,
+    /// Stores made so far.
+    stores: u64,
     meta_events: Vec<api::MetaEvent>,
     /// Where the leader of a group was last seen, for groups without a local replica.
     pub(crate) hints: BTreeMap<GroupId, NodeId>,

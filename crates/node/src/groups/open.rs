@@ -7,7 +7,6 @@ use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{blocks_folder, checkpoint_file};
 use super::damage::{Kept, Unopened};
 use super::{Machine, Open, Slot, belonging, checkpoint, damage, snapshot};
-use crate::shared::Budgets;
 use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -73,7 +72,30 @@ impl Birth {
     }
 }
 
+/// What a store is set up with beside its folder.
+pub(super) struct Sizes {
+    block: u64,
+    tail: u64,
+    first_io: u64,
+}
+
+/// A store may ask for so many operations before its numbers run into those of the next one: 34 years of a thousand a
+/// second.
+const IO_NUMBERS: u64 = 1 << 40;
+
 impl Core {
+    /// For the next store of this worker. The disk reports to the group, whose store may have been replaced meanwhile by
+    /// that of a snapshot, or of another replica; so no two stores of a worker number their operations alike.
+    pub(super) fn next_sizes(&mut self) -> Sizes {
+        let first_io = self.groups.stores * IO_NUMBERS;
+        self.groups.stores += 1;
+        Sizes {
+            block: self.shared.budgets.block,
+            tail: self.shared.budgets.tail,
+            first_io,
+        }
+    }
+
     /// Takes over this worker's lane and the groups that it holds. Those that cannot be opened are kept as they are;
     /// what becomes of a replica of the metadata is decided next, in [`Core::begin_formation`].
     pub(crate) fn open_groups(
@@ -124,17 +146,12 @@ impl Core {
         }
         check_whole(group, &birth, recovered, checkpoint.as_ref())?;
         let new = folder_of(group, recovered.replica);
+        let sizes = self.next_sizes();
         let machine = match &checkpoint {
-            Some(checkpoint) => restore(
-                group,
-                checkpoint,
-                &birth,
-                recovered.damaged,
-                (disk, &self.shared.budgets),
-            )?,
+            Some(checkpoint) => restore(group, checkpoint, &birth, recovered.damaged, (disk, &sizes))?,
             None => {
                 remove_blocks(&new, disk)?;
-                found(group, &birth, &new, &self.shared.budgets)?
+                found(group, &birth, &new, &sizes)?
             }
         };
         let start = start_of(&birth, recovered, checkpoint.as_ref());
@@ -410,7 +427,7 @@ impl Core {
             Start::found(&birth.voters)
         };
         let folder = folder_of(entry.group, me);
-        let machine = found(entry.group, birth, &folder, &self.shared.budgets)?;
+        let machine = found(entry.group, birth, &folder, &self.next_sizes())?;
         self.add_slot(entry.group, me, birth, machine, start, folder)
             .map_err(|why| why.to_string())?;
         let now = self.now.mono;
@@ -502,13 +519,13 @@ fn unstartable(error: &StartError) -> Unopened {
 }
 
 /// The state of a new group.
-fn found(group: GroupId, birth: &Birth, folder: &str, budgets: &Budgets) -> Result<Machine, String> {
+fn found(group: GroupId, birth: &Birth, folder: &str, sizes: &Sizes) -> Result<Machine, String> {
     if group == GroupId::META {
         let meta = Meta::restore(&birth.meta).map_err(|e| e.to_string())?;
         return Ok(Machine::Meta(Box::new(meta)));
     }
     let config = StreamConfig::decode(&birth.config).map_err(|e| e.to_string())?;
-    let store = store_config(folder, budgets)?;
+    let store = store_config(folder, sizes)?;
     Ok(Machine::Stream(Box::new(Stream::create(
         config,
         birth.created,
@@ -537,7 +554,7 @@ pub(super) fn restore(
     checkpoint: &Checkpoint,
     birth: &Birth,
     damaged: bool,
-    (disk, budgets): (&dyn Disk, &Budgets),
+    (disk, sizes): (&dyn Disk, &Sizes),
 ) -> Result<Machine, String> {
     if group == GroupId::META {
         let state = checkpoint.states.last().ok_or("there is no state")?;
@@ -546,7 +563,7 @@ pub(super) fn restore(
     }
     let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
     let on_loss = if alone { OnLoss::Report } else { OnLoss::Refuse };
-    let store = store_config(&checkpoint.folder, budgets)?;
+    let store = store_config(&checkpoint.folder, sizes)?;
     let states: Vec<&[u8]> = checkpoint.states.iter().map(|state| &state[..]).collect();
     let mut stream = Stream::restore(store, &states, disk, on_loss).map_err(|e| e.to_string())?;
     let lost = stream.store().lost();
@@ -562,11 +579,12 @@ pub(super) fn restore(
     Ok(Machine::Stream(Box::new(stream)))
 }
 
-fn store_config(folder: &str, budgets: &Budgets) -> Result<StoreConfig, String> {
+fn store_config(folder: &str, sizes: &Sizes) -> Result<StoreConfig, String> {
     let folder = blocks_folder(folder).map_err(|e| e.to_string())?;
     Ok(StoreConfig {
-        block_bytes: budgets.block,
-        tail_bytes: budgets.tail,
+        block_bytes: sizes.block,
+        tail_bytes: sizes.tail,
+        first_io: sizes.first_io,
         ..StoreConfig::new(StoreKind::File, folder)
     })
 }

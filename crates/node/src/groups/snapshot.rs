@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
-use tidelock_record::{FilePath, IoDone, IoOp, IoOutput};
+use tidelock_record::{FilePath, IoDone, IoOp, IoOutput, IoToken};
 use tidelock_replica::{Install, LogPosition, Members, SnapshotEvents};
 
 /// Subject of a request for a piece of a file; never a client's.
@@ -50,6 +50,8 @@ struct Staging {
     offset: u64,
     heard: Mono,
     created: bool,
+    /// The write of a piece that is out: the late end of one for a snapshot that was given up is not this one's.
+    writing: Option<IoToken>,
 }
 
 /// Names a piece of a file, in a request for it and in the answer.
@@ -199,6 +201,7 @@ impl Core {
             offset: 0,
             heard: now,
             created: false,
+            writing: None,
         });
         self.next_piece(group);
     }
@@ -361,7 +364,9 @@ impl Core {
             parts,
             sync: whole,
         };
-        requests.push(files.request(FileJob::Staged(group), write));
+        let request = files.request(FileJob::Staged(group), write);
+        staging.writing = Some(request.token);
+        requests.push(request);
         if whole {
             staging.files.pop_front();
             staging.offset = 0;
@@ -377,6 +382,10 @@ impl Core {
 
     /// A piece is written.
     pub(super) fn staged(&mut self, group: GroupId, done: &IoDone) {
+        let staging = self.slot(group).and_then(|slot| slot.transfers.staging.as_ref());
+        if staging.is_none_or(|staging| staging.writing != Some(done.token)) {
+            return;
+        }
         if let Err(error) = &done.result
             && let Some(slot) = self.slot_mut(group)
             && let Some(staging) = slot.transfers.staging.take()
@@ -391,7 +400,7 @@ impl Core {
     /// A snapshot is durable and in force: the state is swapped for it.
     fn snapshot_restored(&mut self, group: GroupId, position: LogPosition) {
         let Some(disk) = self.disk.clone() else { return };
-        let (budgets, boot) = (self.shared.budgets, self.shared.identity.boot);
+        let (sizes, boot) = (self.next_sizes(), self.shared.identity.boot);
         let Some(slot) = self.slot_mut(group) else { return };
         let Some(staging) = slot.transfers.staging.take() else {
             return;
@@ -410,7 +419,7 @@ impl Core {
             voters: vec![ReplicaId(0), ReplicaId(0)],
             meta: Bytes::new(),
         };
-        let restore = || super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &budgets));
+        let restore = || super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &sizes));
         // A read that fails once is no damage.
         let restored = (1..RESTORES_MAX).fold(restore(), |restored, _| restored.or_else(|_| restore()));
         match restored {

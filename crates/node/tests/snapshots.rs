@@ -1,0 +1,173 @@
+//! A replica that is filled by a snapshot: what fails on the way, and what is left on the disk. See `net`.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that is wrong about its own network may panic"
+)]
+
+#[expect(dead_code, reason = "the network can do more than these tests need")]
+mod net;
+
+use net::{Client, Net, host, route};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tidelock_base::GroupId;
+use tidelock_node::{Budgets, ReplicaView};
+use tidelock_record::MemDisk;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn config(node: usize) -> String {
+    let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
+    format!(
+        "server_name: n{node}\nlisten: \"{0}:4222\"\njetstream {{ store_dir: \"/n{node}\", max_file_store: 1GB }}\n\
+         cluster {{ name: c, listen: \"{0}:6222\", ping_interval: 2, routes: [{1}] }}\n",
+        host(node),
+        routes.join(", ")
+    )
+}
+
+/// Three nodes with a stream `S` on `s`; one is away, and has missed more than the logs of the others hold.
+struct Scene {
+    net: Net,
+    client: Client,
+    leader: usize,
+    away: usize,
+    life: u64,
+}
+
+/// `dead`: it is switched off, and else cut off.
+fn scene(dead: bool) -> Scene {
+    let mut net = Net::new();
+    net.segment_bytes = 64 << 10;
+    net.budgets = Budgets {
+        log: 1,
+        log_remains: 1 << 10,
+        block: 64 << 10,
+        tail: 8 << 10,
+        entries: 16 << 10,
+        ..Budgets::default()
+    };
+    for node in 0..3 {
+        net.add(1, &config(node));
+    }
+    net.run(SECOND * 8);
+    let client = net.client(0, 0);
+    net.tell(client, "SUB in 1\r\n");
+    let body = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
+    net.tell(
+        client,
+        &format!("PUB $JS.API.STREAM.CREATE.S in {}\r\n{body}\r\n", body.len()),
+    );
+    net.run(SECOND * 3);
+    let heard = net.hear(client);
+    assert!(heard.contains("\"did_create\":true"), "{heard}");
+    net.tell(client, "PUB $JS.API.STREAM.INFO.S in 0\r\n\r\n");
+    let heard = net.hear(client);
+    let (_, rest) = heard.split_once("\"leader\":\"n").unwrap();
+    let leader = usize::from(rest.as_bytes()[0] - b'0');
+    let client = net.client(leader, 0);
+    net.tell(client, "SUB in 1\r\n");
+    let mut scene = Scene {
+        net,
+        client,
+        leader,
+        away: (leader + 1) % 3,
+        life: 1,
+    };
+    scene.publish(150);
+    let away = scene.away;
+    if dead {
+        scene.net.kill(away);
+    } else {
+        for other in (0..3).filter(|other| *other != away) {
+            scene.net.cut(other, away);
+            scene.net.cut(away, other);
+        }
+    }
+    scene.net.run(SECOND);
+    for _ in 0..4 {
+        scene.publish(150);
+        scene.net.run(SECOND * 2);
+    }
+    scene
+}
+
+impl Scene {
+    fn publish(&mut self, count: usize) {
+        let publish = format!("PUB s in 2000\r\n{}\r\n", "x".repeat(2_000));
+        for _ in 0..count {
+            self.net.tell(self.client, &publish);
+        }
+        self.net.run(SECOND * 2);
+        let acks = self.net.hear(self.client).matches("\"seq\":").count();
+        assert_eq!(acks, count);
+    }
+
+    fn restart(&mut self) {
+        self.life += 1;
+        self.net.restart(self.away, 1, &config(self.away), self.life);
+    }
+
+    fn disk(&self) -> Arc<MemDisk> {
+        self.net.nodes[self.away].disk.clone().unwrap()
+    }
+
+    fn view(&self, node: usize) -> ReplicaView {
+        let views = self.net.replicas(node).into_iter();
+        views
+            .into_iter()
+            .find(|view| view.group != GroupId::META)
+            .unwrap()
+    }
+
+    /// The folders with blocks of the node that is filled.
+    fn folders(&self) -> BTreeSet<String> {
+        let files = self.disk().files();
+        let blocks = files
+            .iter()
+            .filter(|(path, _)| path.as_str().starts_with("streams/"));
+        blocks.map(|(path, _)| path.parent().name().to_owned()).collect()
+    }
+
+    fn is_filled(&self) -> bool {
+        let (one, other) = (self.view(self.away), self.view(self.leader));
+        assert_eq!(one.failed, None);
+        (one.applied, one.digest) == (other.applied, other.digest)
+    }
+
+    /// Lets time pass until something is so.
+    fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..600 {
+            if is_so(self) {
+                return;
+            }
+            self.net.run(SECOND / 10);
+        }
+        panic!("{what} has not come");
+    }
+}
+
+#[test]
+fn a_replica_that_was_away_is_filled_and_keeps_nothing_old() {
+    for dead in [true, false] {
+        let mut scene = scene(dead);
+        let before = scene.folders();
+        if dead {
+            scene.restart();
+        } else {
+            scene.net.heal();
+        }
+        scene.wait("the snapshot", Scene::is_filled);
+        scene.net.run(SECOND * 2);
+        let after = scene.folders();
+        assert!(
+            after.len() == 1 && after.is_disjoint(&before),
+            "{before:?} {after:?}"
+        );
+        scene.publish(10);
+        assert!(scene.is_filled());
+    }
+}
