@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::GroupId;
 use tidelock_node::{Budgets, ReplicaView};
-use tidelock_record::MemDisk;
+use tidelock_record::{Fault, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -170,4 +170,38 @@ fn a_replica_that_was_away_is_filled_and_keeps_nothing_old() {
         scene.publish(10);
         assert!(scene.is_filled());
     }
+}
+
+/// What cannot be read after it was received is tried again after a pause, and fetched anew after three times. The
+/// replica goes on with its old state meanwhile, and nothing is left of what was given up.
+#[test]
+fn a_snapshot_that_cannot_be_read_is_fetched_anew() {
+    let mut scene = scene(false);
+    let before = scene.folders();
+    let disk = scene.disk();
+    for _ in 0..7 {
+        disk.fail(Fault::Read, 0);
+    }
+    scene.net.heal();
+    let mut states = Vec::new();
+    for _ in 0..600 {
+        if scene.is_filled() {
+            break;
+        }
+        let folders = scene.folders();
+        if states.last() != Some(&folders) {
+            states.push(folders);
+        }
+        scene.net.run(SECOND / 50);
+    }
+    scene.wait("the snapshot", Scene::is_filled);
+    let old = |state: &BTreeSet<String>| *state == before;
+    assert!(states.iter().filter(|state| old(state)).count() == 3, "{states:?}");
+    let both = states.iter().filter(|state| !old(state));
+    assert!(both.clone().count() >= 3, "{states:?}");
+    assert!(both.clone().all(|state| state.is_superset(&before)), "{states:?}");
+    scene.net.run(SECOND * 2);
+    assert_eq!(scene.folders().len(), 1);
+    scene.publish(10);
+    assert!(scene.is_filled());
 }

@@ -286,6 +286,7 @@ impl Core {
             slot.raft.next_deadline(),
             slot.due(now.mono, now.wall),
             slot.write_again_at,
+            slot.transfers.deadline(),
             slot.reads.deadline(slot.leads),
             consumers,
             sources,

@@ -37,6 +37,8 @@ pub(super) enum What {
     Blocks,
     /// Checkpoints are not written.
     Checkpoints,
+    /// The state of received snapshots is not brought back.
+    Snapshots,
 }
 
 impl What {
@@ -49,6 +51,7 @@ impl What {
             Self::Relocation => "Write-ahead log: old records are moved again",
             Self::Blocks => "Blocks of streams are written again",
             Self::Checkpoints => "Checkpoints of streams are written again",
+            Self::Snapshots => "Received snapshots of streams can be read again",
         }
     }
 }
