@@ -98,8 +98,8 @@ fn scene(dead: bool) -> Scene {
 impl Scene {
     fn publish(&mut self, count: usize) {
         let publish = format!("PUB s in 2000\r\n{}\r\n", "x".repeat(2_000));
-        for _ in 0..count {
-            self.net.tell(self.client, &publish);
+        for _ in 0..count / 10 {
+            self.net.tell(self.client, &publish.repeat(10));
         }
         self.net.run(SECOND * 2);
         let acks = self.net.hear(self.client).matches("\"seq\":").count();
@@ -196,7 +196,10 @@ fn a_snapshot_that_cannot_be_read_is_fetched_anew() {
     }
     scene.wait("the snapshot", Scene::is_filled);
     let old = |state: &BTreeSet<String>| *state == before;
-    assert!(states.iter().filter(|state| old(state)).count() == 3, "{states:?}");
+    assert!(
+        states.iter().filter(|state| old(state)).count() == 3,
+        "{states:?}"
+    );
     let both = states.iter().filter(|state| !old(state));
     assert!(both.clone().count() >= 3, "{states:?}");
     assert!(both.clone().all(|state| state.is_superset(&before)), "{states:?}");
@@ -204,4 +207,83 @@ fn a_snapshot_that_cannot_be_read_is_fetched_anew() {
     assert_eq!(scene.folders().len(), 1);
     scene.publish(10);
     assert!(scene.is_filled());
+}
+
+impl Scene {
+    fn die(&mut self) {
+        self.net.kill(self.away);
+        self.disk().fail_no_more();
+    }
+
+    /// The name of the stream's file of checkpoints.
+    fn group(&self) -> String {
+        self.view(self.leader).group.0.to_string()
+    }
+
+    /// Who starts now meets nobody until [`Net::heal`].
+    fn be_alone(&mut self) {
+        for other in (0..3).filter(|other| *other != self.away) {
+            self.net.cut(other, self.away);
+            self.net.cut(self.away, other);
+        }
+    }
+}
+
+/// The server dies while it receives a snapshot: its log does not name the files.
+#[test]
+fn what_a_broken_off_installation_has_written_goes_at_the_next_start() {
+    let mut scene = scene(false);
+    let before = scene.folders();
+    scene.net.heal();
+    // It stops when the files are there, and are not read.
+    for _ in 0..3 {
+        scene.disk().fail(Fault::Read, 0);
+    }
+    scene.wait("the staging", |scene| scene.folders().len() == 2);
+    scene.die();
+    assert_eq!(scene.folders().len(), 2);
+    scene.be_alone();
+    scene.restart();
+    assert_eq!(scene.folders(), before, "at once");
+    scene.net.run(SECOND * 2);
+    assert_eq!(scene.folders(), before);
+    scene.net.heal();
+    scene.wait("the snapshot", Scene::is_filled);
+}
+
+/// The server dies when a snapshot is in force and no checkpoint says so: the old checkpoint names the old blocks, which
+/// go with it.
+#[test]
+fn what_a_snapshot_has_replaced_goes_with_the_checkpoint_that_names_it() {
+    let mut scene = scene(false);
+    let (before, group) = (scene.folders(), scene.group());
+    scene.disk().refuse(&group, 1_000);
+    scene.net.heal();
+    scene.wait("the snapshot", Scene::is_filled);
+    assert_eq!(scene.folders().len(), 2);
+    scene.die();
+    // As long as there is no checkpoint of the new state nothing goes, however often it starts.
+    for _ in 0..2 {
+        scene.disk().refuse(&group, 1_000);
+        scene.be_alone();
+        scene.restart();
+        scene.net.run(SECOND * 2);
+        assert_eq!(scene.folders().len(), 2);
+        scene.die();
+    }
+    scene.be_alone();
+    scene.restart();
+    scene.net.run(SECOND * 2);
+    let after = scene.folders();
+    assert!(
+        after.len() == 1 && after.is_disjoint(&before),
+        "{before:?} {after:?}"
+    );
+    scene.net.heal();
+    scene.wait("the others", Scene::is_filled);
+    scene.publish(10);
+    scene.die();
+    scene.restart();
+    scene.wait("the others", Scene::is_filled);
+    assert_eq!(scene.folders(), after);
 }

@@ -24,6 +24,7 @@ mod damage;
 mod drive;
 mod early;
 mod effects;
+mod folders;
 mod formation;
 mod forwards;
 mod lane;

@@ -6,7 +6,8 @@
 use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{blocks_folder, checkpoint_file};
 use super::damage::{Kept, Unopened};
-use super::{Machine, Open, Slot, belonging, checkpoint, damage, snapshot};
+use super::folders::Folders;
+use super::{Machine, Open, Slot, belonging, checkpoint, snapshot};
 use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -83,6 +84,16 @@ pub(super) struct Sizes {
 /// second.
 const IO_NUMBERS: u64 = 1 << 40;
 
+/// What a group is opened from.
+struct Newest {
+    /// The newest durable state, if it is not all in the log.
+    checkpoint: Option<Checkpoint>,
+    /// It is that of a snapshot, of which there is no checkpoint yet.
+    staged: bool,
+    /// The folders of blocks that a checkpoint or the log names.
+    named: Vec<String>,
+}
+
 impl Core {
     /// For the next store of this worker. The disk reports to the group, whose store may have been replaced meanwhile by
     /// that of a snapshot, or of another replica; so no two stores of a worker number their operations alike.
@@ -108,14 +119,15 @@ impl Core {
         self.look_at_reserve();
         self.disk = Some(Arc::clone(disk));
         self.groups.damages.found(recovered.damage);
+        let folders = Folders::list(&**disk);
         for (group, recovered) in recovered.groups {
-            if let Err(why) = self.open_group(group, &recovered, &**disk) {
-                self.keep_group(group, &recovered, why, &**disk);
+            if let Err(why) = self.open_group(group, &recovered, &**disk, &folders) {
+                self.keep_group(group, &recovered, why, &folders);
             }
         }
     }
 
-    fn keep_group(&mut self, group: GroupId, recovered: &RecoveredGroup, why: Unopened, disk: &dyn Disk) {
+    fn keep_group(&mut self, group: GroupId, recovered: &RecoveredGroup, why: Unopened, folders: &Folders) {
         let why = self.with_places(group, why);
         if group != GroupId::META {
             tracing::error!("Group {group} cannot be opened: {why}; its files are kept");
@@ -124,7 +136,7 @@ impl Core {
             replica: recovered.replica,
             why,
             begun: !has_not_begun(recovered),
-            folders: damage::folders_of(group, disk),
+            folders: folders.of(group),
         };
         self.groups.damages.keep(group, kept);
     }
@@ -134,9 +146,14 @@ impl Core {
         group: GroupId,
         recovered: &RecoveredGroup,
         disk: &dyn Disk,
+        folders: &Folders,
     ) -> Result<(), Unopened> {
         let birth = Birth::decode(&recovered.created).ok_or("its record of creation is lost")?;
-        let (checkpoint, staged) = self
+        let Newest {
+            checkpoint,
+            staged,
+            mut named,
+        } = self
             .newest_checkpoint(group, recovered, disk)
             .map_err(|why| why.in_file(&self.path_of(&format!("groups/{group}"))))?;
         if group != GroupId::META && checkpoint.is_none() && has_not_begun(recovered) {
@@ -165,7 +182,16 @@ impl Core {
             self.groups.formation.birth = Some(recovered.created.clone());
         }
         let folder = checkpoint.map_or(new, |checkpoint| checkpoint.folder);
-        self.add_slot(group, recovered.replica, &birth, machine, start, folder)?;
+        named.push(folder.clone());
+        self.add_slot(group, recovered.replica, &birth, machine, start, folder.clone())?;
+        if !recovered.damaged && !self.groups.damages.touch(group) {
+            folders.remove_unnamed(group, &named, disk);
+            named.retain(|name| *name != folder);
+            let left = folders.files_in(group, &named, disk);
+            if let Some(slot) = self.slot_mut(group) {
+                slot.checkpoint.left = left;
+            }
+        }
         if recovered.damaged {
             self.goes_on_alone(group, &birth, recovered);
         }
@@ -190,20 +216,22 @@ impl Core {
         );
     }
 
-    /// The newest durable state: that of an installed snapshot, or the file of checkpoints.
+    /// The newest durable state: that of an installed snapshot, or of the file of checkpoints.
     fn newest_checkpoint(
         &self,
         group: GroupId,
         recovered: &RecoveredGroup,
         disk: &dyn Disk,
-    ) -> Result<(Option<Checkpoint>, bool), Unopened> {
+    ) -> Result<Newest, Unopened> {
         let file = checkpoint_file(group).map_err(|e| e.to_string())?;
+        let mut named = Vec::new();
         let stored = match disk.size(&file).and_then(|size| disk.read(&file, 0, size)) {
             Ok(bytes) => {
                 let (checkpoint, torn) = Checkpoint::read_file(&bytes).ok_or("its checkpoint is damaged")?;
                 if torn > 0 {
                     tracing::info!("Group {group}: the last checkpoint was not finished ({torn} bytes)");
                 }
+                named.push(checkpoint.folder.clone());
                 // What a replica left behind that was lost is not this one's.
                 Some(checkpoint).filter(|checkpoint| checkpoint.replica == recovered.replica)
             }
@@ -214,12 +242,18 @@ impl Core {
             .snapshot
             .as_ref()
             .and_then(|snapshot| snapshot::checkpoint_of(&snapshot.blob));
-        Ok(match (stored, installed) {
+        named.extend(installed.iter().map(|installed| installed.folder.clone()));
+        let (checkpoint, staged) = match (stored, installed) {
             (Some(stored), Some(installed)) if stored.position.index < installed.position.index => {
                 (Some(installed), true)
             }
             (None, Some(installed)) => (Some(installed), true),
             (stored, _) => (stored, false),
+        };
+        Ok(Newest {
+            checkpoint,
+            staged,
+            named,
         })
     }
 
