@@ -28,6 +28,7 @@ impl Core {
                 slot.armed = None;
                 slot.raft.tick(now);
                 slot.write_again(now);
+                slot.read_again(now);
             }
             self.expire(group);
             self.give_up_reads(group);
@@ -286,6 +287,7 @@ impl Core {
             slot.raft.next_deadline(),
             slot.due(now.mono, now.wall),
             slot.write_again_at,
+            slot.unread.deadline(),
             slot.transfers.deadline(),
             slot.reads.deadline(slot.leads),
             consumers,

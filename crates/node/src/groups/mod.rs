@@ -38,6 +38,7 @@ mod room;
 mod snapshot;
 mod status;
 mod trouble;
+mod unread;
 mod view;
 
 pub(crate) use effects::Fx;
@@ -150,6 +151,8 @@ pub(crate) struct Slot {
     charged: room::Charge,
     /// The disk has refused a block; when it is tried again.
     write_again_at: Option<Mono>,
+    /// Blocks that could not be read.
+    unread: unread::Unread,
     checkpoint: checkpoint::State,
     transfers: snapshot::Transfers,
     /// Where the log ended when the members last changed. What is committed beyond was sent along with the news that
@@ -320,7 +323,8 @@ impl Core {
         let Machine::Stream(stream) = &mut slot.machine else {
             return;
         };
-        if stream.fetch(need) {
+        // What could not be read just now is asked for again after a pause.
+        if slot.unread.pauses(need.seq) || stream.fetch(need) {
             slot.fetches.push(Fetch {
                 seq: need.seq,
                 waiter,

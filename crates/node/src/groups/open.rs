@@ -7,6 +7,7 @@ use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{blocks_folder, checkpoint_file};
 use super::damage::{Kept, Unopened};
 use super::folders::Folders;
+use super::trouble::What;
 use super::{Machine, Open, Slot, belonging, checkpoint, snapshot};
 use crate::worker::Core;
 use bytes::Bytes;
@@ -328,6 +329,7 @@ impl Core {
             charged: super::room::Charge::default(),
             write_again_at: None,
             fetches: Vec::new(),
+            unread: super::unread::Unread::default(),
             unsynced: VecDeque::new(),
             armed: None,
             checkpoint: checkpoint::State::in_folder(folder),
@@ -495,6 +497,7 @@ impl Core {
         }
         self.groups.touched.remove(&group);
         self.groups.wanted_checkpoints.remove(&group);
+        self.trouble_forgotten(What::Reads(group));
         let durable = slot.durable;
         self.discharge(&slot);
         self.end_all(*slot);

@@ -502,6 +502,7 @@ impl Core {
         for fetch in slot.fetches.drain(..) {
             slot.reads.fetched(fetch.waiter);
         }
+        slot.unread = super::unread::Unread::default();
         slot.applied_term = position.term;
         let mut left = std::mem::take(&mut slot.checkpoint.left);
         if let Machine::Stream(old) = old {
@@ -509,6 +510,7 @@ impl Core {
         }
         slot.checkpoint = checkpoint::State::in_folder(checkpoint.folder);
         slot.checkpoint.left = left;
+        self.trouble_forgotten(What::Reads(group));
         self.charge(group);
         if group == GroupId::META {
             self.publish_directory(|directory| directory.applied = position.index);
