@@ -104,7 +104,7 @@ fn the_ack_floor_of_a_consumer_without_acknowledgements_is_what_it_has_delivered
     for _ in 0..5 {
         net.tell(client, "PUB s 1\r\nx\r\n");
     }
-    let mut info = |count: u64, net: &mut Net| {
+    let info = |count: u64, net: &mut Net| {
         let body = format!(r#"{{"batch":{count},"no_wait":true}}"#);
         let len = body.len();
         net.tell(

@@ -41,6 +41,7 @@ mod trouble;
 mod unread;
 mod view;
 
+pub(crate) use early::Behind;
 pub(crate) use effects::Fx;
 pub use listing::Listing;
 pub use meta::MetaNotice;

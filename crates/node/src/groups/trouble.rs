@@ -179,8 +179,8 @@ impl Core {
                 self.end(waiter, Done::Refused(ApiErrorCode::ClusterNotAvail));
             }
         }
-        for request in early {
-            self.begin_request(group, request);
+        for one in early {
+            self.begin_behind(group, one);
         }
     }
 
