@@ -287,3 +287,26 @@ fn what_a_snapshot_has_replaced_goes_with_the_checkpoint_that_names_it() {
     scene.wait("the others", Scene::is_filled);
     assert_eq!(scene.folders(), after);
 }
+
+/// The log takes longer to record a snapshot than a transfer may be quiet.
+#[test]
+fn a_snapshot_that_the_log_has_been_told_of_is_not_given_up() {
+    let mut scene = scene(false);
+    let before = scene.view(scene.away).commit;
+    scene.net.heal();
+    let mut steps = 0;
+    while scene.view(scene.away).commit == before {
+        scene.net.run(SECOND / 100);
+        scene.net.hold_disk(scene.away, true);
+        scene.net.release_disk_once(scene.away);
+        steps += 1;
+        assert!(steps < 10_000, "there is no snapshot");
+    }
+    scene.net.run(SECOND * 40);
+    assert!(!scene.is_filled(), "it is not recorded yet");
+    scene.net.hold_disk(scene.away, false);
+    scene.wait("the snapshot", Scene::is_filled);
+    scene.publish(10);
+    scene.net.run(SECOND * 2);
+    assert!(scene.is_filled() && scene.folders().len() == 1);
+}

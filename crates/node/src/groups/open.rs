@@ -97,9 +97,10 @@ struct Newest {
 
 impl Core {
     /// For the next store of this worker. The disk reports to the group, whose store may have been replaced meanwhile by
-    /// that of a snapshot, or of another replica; so no two stores of a worker number their operations alike.
+    /// that of a snapshot, or of another replica; so no two stores of a worker number their operations alike, but for those
+    /// with 16 million others between them.
     pub(super) fn next_sizes(&mut self) -> Sizes {
-        let first_io = self.groups.stores * IO_NUMBERS;
+        let first_io = self.groups.stores.wrapping_mul(IO_NUMBERS);
         self.groups.stores += 1;
         Sizes {
             block: self.shared.budgets.block,
@@ -258,18 +259,10 @@ impl Core {
         })
     }
 
-    /// Puts a replica to work.
-    pub(super) fn add_slot(
-        &mut self,
-        group: GroupId,
-        me: ReplicaId,
-        birth: &Birth,
-        machine: Machine,
-        start: Start,
-        folder: String,
-    ) -> Result<(), Unopened> {
+    /// For the consensus of a replica that is put to work.
+    fn next_config(&mut self, group: GroupId, me: ReplicaId) -> GroupConfig {
         self.groups.lives += 1;
-        let config = GroupConfig {
+        GroupConfig {
             group,
             me,
             seed: self.shared.identity.node.0,
@@ -282,7 +275,20 @@ impl Core {
                 cache_bytes: self.shared.budgets.entries,
                 ..Limits::default()
             },
-        };
+        }
+    }
+
+    /// Puts a replica to work.
+    pub(super) fn add_slot(
+        &mut self,
+        group: GroupId,
+        me: ReplicaId,
+        birth: &Birth,
+        machine: Machine,
+        start: Start,
+        folder: String,
+    ) -> Result<(), Unopened> {
+        let config = self.next_config(group, me);
         let members = start.members.clone();
         let applied_term = start.base.term;
         let raft = Group::new(config, start, self.now.mono).map_err(|error| unstartable(&error))?;

@@ -298,12 +298,11 @@ impl Core {
             }
             return self.took_in(len);
         }
-        let mut number = forward.first;
         let mut closed = None;
-        for record in Records::new(&forward.records)
+        let records = Records::new(&forward.records)
             .take(forward.count as usize)
-            .flatten()
-        {
+            .flatten();
+        for (number, record) in (forward.first..).zip(records) {
             let passed = match gate {
                 Err(reason) => Err(reason),
                 Ok(_) => self
@@ -322,7 +321,6 @@ impl Core {
                         .refuse_many(key, number, low_water, 1, reason.code())
                 }
             };
-            number += 1;
         }
         if let (Some(closed), Some(slot)) = (closed, self.slot(forward.group)) {
             self.say_closed(slot, closed);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
 use tidelock_record::{FilePath, IoDone, IoOp, IoOutput, IoToken};
-use tidelock_replica::{Install, LogPosition, Members, SnapshotEvents};
+use tidelock_replica::{Install, InstallError, LogPosition, Members, SnapshotEvents};
 
 /// Subject of a request for a piece of a file; never a client's.
 const FILE_SUBJECT: &[u8] = b"$TL.FILE";
@@ -457,10 +457,11 @@ impl Core {
                 staging.again_at = None;
                 staging.machine = Some(machine);
                 let told = slot.raft.installed(position);
-                if let Err(error) = told {
-                    // Its files stay until the next start: a replica that has stopped leaves everything as it is.
-                    slot.transfers.staging = None;
-                    tracing::warn!("Snapshot of stream {name:?} not taken: {error}");
+                match told {
+                    Ok(()) => {}
+                    // A replica that has stopped leaves everything as it is until the next start.
+                    Err(InstallError::Failed) => slot.transfers.staging = None,
+                    Err(InstallError::NotStaging) => self.give_up_install(group),
                 }
                 self.trouble_over(What::Snapshots);
             }
