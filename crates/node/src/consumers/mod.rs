@@ -32,7 +32,7 @@ mod verbs;
 mod waiters;
 
 pub(crate) use events::Event;
-pub(crate) use leading::Leading;
+pub(crate) use leading::{Entered, Leading};
 pub(crate) use waiters::AckWaiter;
 
 use crate::cell::PullEnd;

@@ -36,6 +36,7 @@ impl Core {
             }
             if let Some(slot) = self.slot_mut(group) {
                 slot.write_again(now);
+                slot.read_again(now);
             }
             self.expire(group);
             self.give_up_reads(group);
@@ -322,6 +323,8 @@ impl Core {
         let rest = [
             slot.due(now.mono, now.wall),
             slot.write_again_at,
+            slot.unread.deadline(),
+            slot.transfers.deadline(),
             slot.reads.deadline(slot.leads),
             consumers,
             sources,

@@ -24,6 +24,7 @@ mod damage;
 mod drive;
 mod early;
 mod effects;
+mod folders;
 mod formation;
 mod forwards;
 mod lane;
@@ -37,8 +38,10 @@ mod room;
 mod snapshot;
 mod status;
 mod trouble;
+mod unread;
 mod view;
 
+pub(crate) use early::Behind;
 pub(crate) use effects::Fx;
 pub use listing::Listing;
 pub use meta::MetaNotice;
@@ -154,6 +157,8 @@ pub(crate) struct Slot {
     charged: room::Charge,
     /// The disk has refused a block; when it is tried again.
     write_again_at: Option<Mono>,
+    /// Blocks that could not be read.
+    unread: unread::Unread,
     checkpoint: checkpoint::State,
     transfers: snapshot::Transfers,
     /// Where the log ended when the members last changed. What is committed beyond was sent along with the news that
@@ -212,6 +217,8 @@ pub(crate) struct Groups {
     timers: BTreeSet<(Mono, GroupId)>,
     next_token: u64,
     lives: u128,
+    /// Stores made so far.
+    stores: u64,
     meta_events: Vec<api::MetaEvent>,
     /// Where the leader of a group was last seen, for groups without a local replica.
     pub(crate) hints: BTreeMap<GroupId, NodeId>,
@@ -325,7 +332,8 @@ impl Core {
         let Machine::Stream(stream) = &mut slot.machine else {
             return;
         };
-        if stream.fetch(need) {
+        // What could not be read just now is asked for again after a pause.
+        if slot.unread.pauses(need.seq) || stream.fetch(need) {
             slot.fetches.push(Fetch {
                 seq: need.seq,
                 waiter,
