@@ -24,7 +24,7 @@ pub(crate) struct Copying {
     pub(crate) replicas: u8,
     /// Only every second subject is taken.
     filter: bool,
-    /// Nothing before this sequence of the origin is taken; 0: everything is.
+    /// What is before this sequence of the origin need not be taken; 0: everything is.
     start: u64,
 }
 
@@ -58,9 +58,15 @@ impl CopyPlan {
     /// is refused, since this differs.
     pub(crate) fn configuration(&self, name: &str, replicas: u8, round: u64) -> String {
         let own = match name {
-            QUEUE => r#""subjects":["sq.>"],"retention":"workqueue""#.to_owned(),
-            LOG => r#""subjects":["sl.>"]"#.to_owned(),
-            QUEUE_COPY => format!(r#""sources":[{}]"#, self.queue.source()),
+            QUEUE => {
+                r#""subjects":["sq.>"],"duplicate_window":600000000000,"retention":"workqueue""#.to_owned()
+            }
+            LOG => r#""subjects":["sl.>"],"duplicate_window":600000000000"#.to_owned(),
+            // What was sent again to a queue that was made anew is taken once, by its id.
+            QUEUE_COPY => format!(
+                r#""sources":[{}],"duplicate_window":600000000000"#,
+                self.queue.source()
+            ),
             _ => format!(r#""mirror":{}"#, self.log.source()),
         };
         format!(
@@ -96,7 +102,13 @@ impl Copying {
 
     /// Whether a message of the origin is to be copied.
     pub(crate) fn takes(&self, seq: u64, subject: &str) -> bool {
-        seq >= self.start && (!self.filter || subject == self.subject(0))
+        seq >= self.start && self.may_take(subject)
+    }
+
+    /// Whether a message may be copied: the filter lets it through. One from before the start is, too, if the origin had
+    /// not come to the start when it was asked: as for any consumer, a start behind the end is the end.
+    pub(crate) fn may_take(&self, subject: &str) -> bool {
+        !self.filter || subject == self.subject(0)
     }
 
     /// The first sequence of the origin that can be copied.

@@ -387,8 +387,7 @@ impl Run {
         self.violations.extend(found);
         let crashed = std::mem::take(&mut self.world.crashed);
         if let Some(plan) = self.history.copies.plan {
-            let views = [crashed, views].concat();
-            let found = self.copy_watch.look(&views, plan.queue);
+            let found = self.copy_watch.look(&views, &crashed, plan.queue);
             self.violations.extend(found);
         }
     }

@@ -4,9 +4,9 @@
 //! in the log).
 
 use super::few;
-use crate::copies::{Copies, CopyAudit, Copying, LOG, QUEUE};
+use crate::copies::{Copies, CopyAudit, Copying, From, LOG, QUEUE};
 use std::collections::{BTreeMap, BTreeSet};
-use tidelock_base::{GroupId, LogIndex, StreamSeq};
+use tidelock_base::{GroupId, LogIndex, ReplicaId, StreamSeq};
 use tidelock_node::ReplicaView;
 
 // ---- while it runs ----------------------------------------------------------------------------------------------------
@@ -16,21 +16,23 @@ use tidelock_node::ReplicaView;
 pub(crate) struct CopyWatch {
     /// How far the committed state of a copy has come with an origin, by the origin's identity.
     positions: BTreeMap<Vec<u8>, StreamSeq>,
+    /// The replicas of the copy that were there last time.
+    copies: BTreeSet<ReplicaId>,
     /// How many messages a work queue has let go of at an index of its log.
     removed: BTreeMap<GroupId, BTreeMap<LogIndex, u64>>,
 }
 
 impl CopyWatch {
-    /// Looks at replicas; answers what is wrong with them. What is about to be lost in a crash must be shown before: it
-    /// may be all there is to see of an entry that is committed.
-    pub(crate) fn look(&mut self, views: &[ReplicaView], queue: Copying) -> Vec<String> {
+    /// Looks at replicas; answers what is wrong with them. `crashed` are
+    /// those of nodes that have crashed since, as they were: they may be all there is to see of an entry that is committed.
+    pub(crate) fn look(
+        &mut self,
+        views: &[ReplicaView],
+        crashed: &[ReplicaView],
+        queue: Copying,
+    ) -> Vec<String> {
         let mut found = Vec::new();
-        for view in views.iter().filter(|view| &*view.name == queue.copy) {
-            for (identity, seq) in &view.copied {
-                let known = self.positions.entry(identity.to_vec()).or_default();
-                *known = (*known).max(*seq);
-            }
-        }
+        self.look_at_copies(views, crashed, queue);
         for view in views
             .iter()
             .filter(|view| &*view.name == queue.origin && view.digest.is_some())
@@ -58,6 +60,29 @@ impl CopyWatch {
             at.insert(view.applied, removed);
         }
         found
+    }
+
+    fn look_at_copies(&mut self, views: &[ReplicaView], crashed: &[ReplicaView], queue: Copying) {
+        let named = |name| views.iter().filter(move |view| &*view.name == name);
+        let crashed = || crashed.iter().filter(|view| &*view.name == queue.copy);
+        for view in named(queue.copy).chain(crashed()) {
+            for (identity, seq) in &view.copied {
+                let known = self.positions.entry(identity.to_vec()).or_default();
+                *known = (*known).max(*seq);
+            }
+        }
+        // A replica that was deleted may have come further, unseen: as far as its origin had.
+        let now: BTreeSet<ReplicaId> = named(queue.copy).map(|view| view.replica).collect();
+        let gone =
+            |replica: &ReplicaId| !now.contains(replica) && !crashed().any(|view| view.replica == *replica);
+        if self.copies.iter().any(gone) {
+            for view in named(queue.origin) {
+                let known = self.positions.entry(view.identity.clone().into_bytes());
+                let known = known.or_default();
+                *known = (*known).max(view.last_seq);
+            }
+        }
+        self.copies = now;
     }
 }
 
@@ -154,11 +179,11 @@ fn left<'a>(copies: &Copies, queue: Copying, audit: &'a CopyAudit) -> Vec<&'a st
 
 /// No message is there twice, none that nobody sent, and none that the filter keeps out.
 fn once(copies: &Copies, pair: Copying, copy: &CopyAudit, found: &mut Vec<String>) {
-    let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, (u64, &Option<From>)> = BTreeMap::new();
     for (seq, (payload, from)) in &copy.messages {
-        if let Some(first) = seen.insert(payload, *seq) {
+        if let Some((first, origin)) = seen.insert(payload, (*seq, from)) {
             found.push(format!(
-                "{payload} is in {} twice: as {first} and as {seq}",
+                "{payload} is in {} twice: as {first} ({origin:?}) and as {seq} ({from:?})",
                 pair.copy
             ));
         }
@@ -170,11 +195,11 @@ fn once(copies: &Copies, pair: Copying, copy: &CopyAudit, found: &mut Vec<String
             ));
             continue;
         };
-        let at = from.as_ref().map_or(*seq, |from| from.seq);
-        if !pair.takes(at, &sent.subject) {
+        if !pair.may_take(&sent.subject) {
+            let subject = &sent.subject;
             found.push(format!(
-                "{payload} ({at} on {}) is in {} and should not be",
-                sent.subject, pair.copy
+                "{payload} of {subject} is in {} in spite of the filter",
+                pair.copy
             ));
         }
     }
@@ -224,14 +249,18 @@ fn whole(copies: &Copies, pair: Copying, origin: &CopyAudit, copy: &CopyAudit, f
             continue;
         };
         let takes = pair.takes(seq, &sent.subject);
+        let copied = there.get(payload.as_str());
         let kept = origin.messages.get(&seq).map(|(payload, _)| payload);
-        if (pair.origin == LOG || !takes) && kept != Some(payload) {
+        // What the work queue has let go of may have been in a copy that was deleted.
+        let stays = pair.origin == LOG
+            || !pair.may_take(&sent.subject)
+            || (!takes && copied.is_none() && sent.begin > both);
+        if stays && kept != Some(payload) {
             found.push(format!(
                 "{payload} was stored in {} as {seq} and is lost: {kept:?}",
                 pair.origin
             ));
         }
-        let copied = there.get(payload.as_str());
         if takes && sent.begin > both && copied != Some(&seq) {
             found.push(format!(
                 "{payload} was stored in {} as {seq} and is not in {} of node {}: {copied:?}",
