@@ -1,4 +1,5 @@
-//! Sends messages to an origin of copies until each is acknowledged: again, with the same id, if an answer is lost.
+//! Sends messages to an origin of copies. Those with an id are sent again, with the same id, until they are acknowledged;
+//! the others once, so that no id hides that they were copied twice.
 
 use super::publisher::short;
 use super::{Actor, Line, Scene};
@@ -20,14 +21,22 @@ pub(crate) struct Feeder {
     copying: Copying,
     rng: Rng,
     line: Line,
-    /// Subject and payload of what is not acknowledged, by number.
-    open: BTreeMap<u64, (String, String)>,
+    /// What is not acknowledged, by number.
+    open: BTreeMap<u64, Message>,
     /// Those whose answer is awaited on this connection: number and time, by request.
     asked: BTreeMap<u64, (u64, Mono)>,
     sent: u64,
     stopped: bool,
     /// The number of the last message, once it is sent.
     last: Option<u64>,
+}
+
+/// A message that is not acknowledged.
+#[derive(Debug)]
+struct Message {
+    subject: String,
+    payload: String,
+    has_id: bool,
 }
 
 impl Feeder {
@@ -45,7 +54,7 @@ impl Feeder {
     }
 
     /// Begins another message.
-    fn begin(&mut self, scene: &mut Scene<'_>, kind: u64) -> u64 {
+    fn begin(&mut self, scene: &mut Scene<'_>, kind: u64, has_id: bool) -> u64 {
         self.sent += 1;
         let size = if self.rng.per_mille(20) {
             self.rng.index(60_000)
@@ -64,19 +73,33 @@ impl Feeder {
         };
         scene.history.copies.sent.insert(short(&payload), sent);
         scene.history.count("messages to copy");
-        self.open.insert(self.sent, (subject, payload));
+        let message = Message {
+            subject,
+            payload,
+            has_id,
+        };
+        self.open.insert(self.sent, message);
         self.sent
     }
 
     fn send(&mut self, scene: &mut Scene<'_>, number: u64) {
-        let Some((subject, payload)) = self.open.get(&number) else {
+        let Some(message) = self.open.get(&number) else {
             return;
         };
-        let id = format!("{}-{number}", self.copying.origin);
-        let headers = [("Nats-Msg-Id", id)];
-        if let Some((_, token)) = self.line.request(scene, subject, &headers, payload.as_bytes()) {
+        let id = ("Nats-Msg-Id", format!("{}-{number}", self.copying.origin));
+        let headers = message.has_id.then_some(id);
+        let (subject, payload) = (&message.subject, message.payload.as_bytes());
+        if let Some((_, token)) = self.line.request(scene, subject, headers.as_slice(), payload) {
             self.asked.insert(token, (number, scene.world.now()));
         }
+    }
+
+    /// What has no id and is not acknowledged is not sent again.
+    fn connect(&mut self, scene: &mut Scene<'_>) {
+        self.asked.clear();
+        self.open.retain(|_, message| message.has_id);
+        let node = self.rng.index(scene.world.node_count());
+        self.line.open(scene, node);
     }
 
     fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
@@ -86,9 +109,12 @@ impl Feeder {
         let body = reply.json();
         let seq = body.get("seq").and_then(serde_json::Value::as_u64);
         let Some(seq) = seq.filter(|_| body.get("error").is_none()) else {
+            if self.open.get(&number).is_some_and(|message| !message.has_id) {
+                self.open.remove(&number);
+            }
             return;
         };
-        let Some((_, payload)) = self.open.remove(&number) else {
+        let Some(Message { payload, .. }) = self.open.remove(&number) else {
             return;
         };
         scene.answered();
@@ -125,9 +151,7 @@ impl Actor for Feeder {
             .next()
             .is_some_and(|(_, at)| now.since(*at) > PATIENCE);
         if !self.line.is_open() || stuck || self.rng.per_mille(3) {
-            self.asked.clear();
-            let node = self.rng.index(scene.world.node_count());
-            self.line.open(scene, node);
+            self.connect(scene);
         } else if self.line.ready().is_some() {
             let waiting: Vec<u64> = self.asked.values().map(|(number, _)| *number).collect();
             let unasked: Vec<u64> = self
@@ -137,14 +161,15 @@ impl Actor for Feeder {
                 .filter(|n| !waiting.contains(n))
                 .collect();
             if self.stopped && self.last.is_none() {
-                let number = self.begin(scene, 0);
+                let number = self.begin(scene, 0, true);
                 self.last = Some(number);
                 self.send(scene, number);
             }
             for _ in 0..=self.rng.below(4) {
                 if !self.stopped && self.open.len() < OPEN_MAX {
                     let kind = self.rng.below(2);
-                    let number = self.begin(scene, kind);
+                    let has_id = self.rng.per_mille(500);
+                    let number = self.begin(scene, kind, has_id);
                     self.send(scene, number);
                 }
             }

@@ -6,7 +6,11 @@ use tidelock_base::Term;
 
 /// A plan that takes everything.
 fn plan() -> CopyPlan {
-    let all = |plan: &CopyPlan| plan.pairs().iter().all(|pair| pair.first() == 0 && pair.may_take("x"));
+    let all = |plan: &CopyPlan| {
+        plan.pairs()
+            .iter()
+            .all(|pair| pair.first() == 0 && pair.may_take("x"))
+    };
     (0..)
         .map(|seed| CopyPlan::choose(&mut Rng::new(seed)))
         .find(all)
@@ -61,7 +65,10 @@ fn a_queue_that_lets_go_too_early_is_found() {
     let mut watch = CopyWatch::default();
     look(&mut watch, &[], &[ahead, behind.clone()]);
     let deleted = look(&mut watch, &[], &[behind, origin(0)]);
-    assert_eq!(deleted, 0, "how far it had come before it was deleted is not known");
+    assert_eq!(
+        deleted, 0,
+        "how far it had come before it was deleted is not known"
+    );
 }
 
 #[test]
@@ -69,7 +76,11 @@ fn messages_that_come_back_are_found() {
     let queue = plan().queue;
     let mut watch = CopyWatch::default();
     let copy = view(QUEUE_COPY, 20, 5, 0, Some(9));
-    let views = [copy.clone(), view(QUEUE, 10, 5, 0, None), view(QUEUE, 11, 4, 3, None)];
+    let views = [
+        copy.clone(),
+        view(QUEUE, 10, 5, 0, None),
+        view(QUEUE, 11, 4, 3, None),
+    ];
     assert_eq!(watch.look(&views, &[], queue), Vec::<String>::new());
     let views = [copy.clone(), view(QUEUE, 10, 6, 9, None)];
     assert_eq!(watch.look(&views, &[], queue).len(), 1, "on the same replica");
