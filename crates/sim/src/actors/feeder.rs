@@ -165,7 +165,8 @@ impl Actor for Feeder {
                 self.last = Some(number);
                 self.send(scene, number);
             }
-            for _ in 0..=self.rng.below(4) {
+            let most = if self.rng.per_mille(50) { 40 } else { 4 };
+            for _ in 0..=self.rng.below(most) {
                 if !self.stopped && self.open.len() < OPEN_MAX {
                     let kind = self.rng.below(2);
                     let has_id = self.rng.per_mille(500);

@@ -94,7 +94,8 @@ impl Keeper {
                 let replicas = if spares && self.rng.per_mille(500) { 1 } else { 3 };
                 &[Step::Scale(name, replicas)]
             }
-            8..18 => &[Step::StepDown(name)],
+            8..13 => &[Step::StepDown(QUEUE_COPY)],
+            13..18 => &[Step::StepDown(name)],
             _ => &[],
         };
         self.steps.extend(steps);
