@@ -126,6 +126,9 @@ pub(crate) struct Copies {
     pub(crate) sent: BTreeMap<String, Sent>,
     /// When a stream that was created at this moment was first known to be there, in the order of the history.
     pub(crate) known: BTreeMap<(String, String), u64>,
+    /// When a replica of a stream that was deleted was last there beside one of its successor: the only replica of a
+    /// stream, on a node that is cut off, acknowledges until it hears of the deletion.
+    pub(crate) mixed: BTreeMap<&'static str, u64>,
     /// Sequence of the last message of each origin.
     pub(crate) last: BTreeMap<&'static str, u64>,
     /// What each stream held at the end, as read through each node.

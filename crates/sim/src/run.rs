@@ -9,7 +9,7 @@ use crate::history::History;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::{Happening, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 use tidelock_base::Mono;
@@ -91,6 +91,8 @@ struct Run {
     copy_watch: CopyWatch,
     /// The actors whose messages are copied.
     feeders: Vec<usize>,
+    /// Streams that had replicas of two makings last time.
+    mixed: BTreeSet<&'static str>,
     looked_at: Mono,
     violations: Vec<String>,
 }
@@ -113,6 +115,7 @@ pub fn run(plan: Plan) -> Report {
         replicas: Replicas::default(),
         copy_watch: CopyWatch::default(),
         feeders: Vec::new(),
+        mixed: BTreeSet::new(),
         looked_at: Mono(0),
         violations: Vec::new(),
     };
@@ -387,6 +390,7 @@ impl Run {
         self.violations.extend(found);
         let crashed = std::mem::take(&mut self.world.crashed);
         if let Some(plan) = self.history.copies.plan {
+            self.look_for_mixed(&views);
             let found = self.copy_watch.look(&views, &crashed, plan.queue);
             self.violations.extend(found);
         }

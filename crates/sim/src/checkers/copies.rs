@@ -237,7 +237,11 @@ fn ordered(copy: &CopyAudit, found: &mut Vec<String>) {
 /// What was first sent when both streams were there, and was acknowledged, is copied from its sequence; or stays in the
 /// origin if it is not to be copied. A stream that only gives copies keeps everything.
 fn whole(copies: &Copies, pair: Copying, origin: &CopyAudit, copy: &CopyAudit, found: &mut Vec<String>) {
-    let known = |audit| copies.known.get(&made(audit)).copied().unwrap_or(u64::MAX);
+    let known = |audit: &CopyAudit| {
+        let mixed = copies.mixed.get(audit.stream).copied().unwrap_or(0);
+        let known = copies.known.get(&made(audit)).copied();
+        known.unwrap_or(u64::MAX).max(mixed)
+    };
     let (since, both) = (known(origin), known(origin).max(known(copy)));
     let there: BTreeMap<&str, u64> = copy
         .messages

@@ -5,7 +5,10 @@ use crate::actors::{Feeder, Keeper, Line};
 use crate::checkers;
 use crate::copies::{CopyPlan, QUEUE, STREAMS};
 use crate::rng::Rng;
+use std::collections::BTreeSet;
 use std::time::Duration;
+use tidelock_base::GroupId;
+use tidelock_node::ReplicaView;
 
 /// Pause before a work queue that should be empty is read once more.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -22,6 +25,27 @@ impl Run {
             self.feeders.push(feeder);
         }
         keeper
+    }
+
+    /// Notes which streams have replicas of two makings.
+    pub(super) fn look_for_mixed(&mut self, views: &[ReplicaView]) {
+        for name in STREAMS {
+            let groups: BTreeSet<GroupId> = views
+                .iter()
+                .filter(|view| &*view.name == name)
+                .map(|view| view.group)
+                .collect();
+            // Once more when it is over: it may have ended just before.
+            if groups.len() > 1 || self.mixed.contains(name) {
+                let at = self.history.tick();
+                self.history.copies.mixed.insert(name, at);
+            }
+            if groups.len() > 1 {
+                self.mixed.insert(name);
+            } else {
+                self.mixed.remove(name);
+            }
+        }
     }
 
     /// Now that nothing new is begun: everything is copied, and the work queue is empty, on all nodes.
