@@ -57,6 +57,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     /// What went wrong inside the world: a worker that spins, a node that does not start.
     pub(crate) violations: Vec<String>,
+    /// Replicas as they were before their node crashed, until somebody looks at them.
+    pub(crate) crashed: Vec<ReplicaView>,
     spinning: BTreeMap<(usize, usize), (Mono, u32)>,
 }
 
@@ -77,6 +79,7 @@ impl World {
             rng: rng.fork(),
             trace,
             violations: Vec::new(),
+            crashed: Vec::new(),
             spinning: BTreeMap::new(),
         }
     }
@@ -405,6 +408,7 @@ impl World {
         self.trace.event(self.now, 10, node as u64, &[]);
         self.trace.say(|| format!("n{node} crashes"));
         if let Some(found) = self.nodes.get_mut(node) {
+            self.crashed.extend(found.replicas());
             found.crash(self.now, &mut self.net);
         }
     }
