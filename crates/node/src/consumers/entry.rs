@@ -188,6 +188,17 @@ impl Core {
         }
     }
 
+    /// Keeps acknowledgements for the next leader of a group.
+    pub(super) fn keep_acks(&mut self, group: GroupId, items: &[u8]) {
+        if items.is_empty() {
+            return;
+        }
+        let parcel = self.consumers.acks.entry(group).or_default();
+        if parcel.items.len() < KEEP_BYTES_MAX {
+            parcel.items.extend_from_slice(items);
+        }
+    }
+
     /// Sends acknowledgements to their leaders.
     pub(super) fn send_acks(&mut self) {
         let now = self.now.mono;

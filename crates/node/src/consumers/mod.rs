@@ -18,6 +18,7 @@
 
 mod acks;
 mod advisories;
+mod again;
 mod entry;
 mod events;
 mod interest;

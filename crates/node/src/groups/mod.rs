@@ -27,6 +27,7 @@ mod effects;
 mod folders;
 mod formation;
 mod forwards;
+mod hand_over;
 mod lane;
 mod listing;
 mod membership;
@@ -148,6 +149,8 @@ pub(crate) struct Slot {
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
     armed: Option<Mono>,
+    /// Its leadership is being handed over.
+    handing_over: bool,
     /// When something else than its consensus is due.
     rest_due: Option<Mono>,
     /// Nothing waits in it: as long as only its consensus moves, nothing but that has to be looked at. Said at the end
@@ -366,42 +369,6 @@ impl Core {
         .into_iter()
         .flatten()
         .min()
-    }
-
-    /// Hands every leadership over that can be handed over; whether all are gone.
-    pub(crate) fn hand_over_all(&mut self) -> bool {
-        let now = self.now.mono;
-        let mut left = false;
-        let groups: Vec<GroupId> = self.groups.slots.keys().copied().collect();
-        for group in groups {
-            let Some(slot) = self.slot_mut(group) else {
-                continue;
-            };
-            if slot.raft.is_leader() && slot.raft.members().0.voters.len() > 1 {
-                left = true;
-                slot.raft.hand_over(now);
-            }
-        }
-        !left
-    }
-
-    /// Hands the leadership of a group to a node, or to the best one; whether that could begin.
-    pub(crate) fn step_down(&mut self, group: GroupId, to: Option<NodeId>) -> bool {
-        let now = self.now.mono;
-        let Some(slot) = self.slot_mut(group) else {
-            return false;
-        };
-        match to {
-            None => slot.raft.hand_over(now).is_some(),
-            Some(node) => {
-                let replica = slot
-                    .replicas
-                    .iter()
-                    .find(|replica| replica.node == node)
-                    .map(|replica| replica.id);
-                replica.is_some_and(|replica| slot.raft.transfer(now, replica).is_ok())
-            }
-        }
     }
 
     /// A disk operation has ended.

@@ -338,6 +338,7 @@ impl Core {
             unread: super::unread::Unread::default(),
             unsynced: VecDeque::new(),
             armed: None,
+            handing_over: false,
             rest_due: None,
             quiet: false,
             checkpoint: checkpoint::State::in_folder(folder),
