@@ -342,7 +342,10 @@ fn decode_head(reader: &mut Reader<'_>) -> Result<Option<(StreamSeq, Wall)>, Mal
     })
 }
 
-fn decode_sources(reader: &mut Reader<'_>) -> Result<Vec<(Box<[u8]>, SourcePosition)>, Malformed> {
+/// Key and position of a source.
+type Source = (Box<[u8]>, SourcePosition);
+
+fn decode_sources(reader: &mut Reader<'_>) -> Result<Vec<Source>, Malformed> {
     let mut sources = Vec::new();
     for _ in 0..reader.count(16, "cut short in its sources")? {
         let key = reader.sized("cut short in its sources")?.into();

@@ -606,7 +606,7 @@ impl Stream {
         };
         let id = consumer.id();
         let seq = match seq {
-            None => consumer.state.ack_floor().stream_seq.next(),
+            None => consumer.state.done_floor().stream_seq.next(),
             Some(seq) => match self.check_reset(consumer, seq)? {
                 None => seq,
                 Some(reason) => {
@@ -660,13 +660,13 @@ impl Stream {
     }
 }
 
-/// The first message that a consumer may hold: messages delivered in vain as often as allowed lie below its ack floor,
+/// The first message that a consumer may hold: messages delivered in vain as often as allowed lie below its floor,
 /// and so do those that were stored before its start.
 fn first_held(consumer: &Consumer) -> StreamSeq {
     let config = consumer.config();
     if config.max_deliver.is_some() || matches!(config.deliver_from, DeliverFrom::Seq(_)) {
         StreamSeq(1)
     } else {
-        consumer.state.ack_floor().stream_seq.next()
+        consumer.state.done_floor().stream_seq.next()
     }
 }
