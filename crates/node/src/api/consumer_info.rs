@@ -135,7 +135,7 @@ impl Core {
             delivered: position(delivered, last_delivered),
             ack_floor: position(ack_floor, state.last_ack()),
             num_ack_pending: state.num_ack_pending() as u64,
-            num_redelivered: if once { 0 } else { state.num_redelivered() as u64 },
+            num_redelivered: if once { 0 } else { state.num_redelivered() },
             num_waiting: live.as_ref().map_or(0, |live| live.num_waiting as u64),
             num_pending,
             cluster: self.consumer_cluster(group, name),
