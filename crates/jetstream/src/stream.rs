@@ -199,6 +199,7 @@ pub struct Stream {
     dedupe: Dedupe,
     ttl: TtlIndex,
     sources: BTreeMap<Box<[u8]>, SourcePosition>,
+    former_sources: source::FormerSources,
     /// `Nats-Msg-Id` of the last message, empty if it had none.
     last_msg_id: Vec<u8>,
     /// No message before this one can expire by age; with its time. Kept only with `max_age`.
@@ -237,6 +238,7 @@ impl Stream {
             config,
             ttl: TtlIndex::default(),
             sources: BTreeMap::new(),
+            former_sources: source::FormerSources::default(),
             last_msg_id: Vec::new(),
             age_head: None,
             last_sweep: created,

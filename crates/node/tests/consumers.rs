@@ -190,6 +190,43 @@ fn a_request_for_no_number_of_messages_tells_it_as_it_was() {
     assert_eq!(delivered(&mut net, client), [1]);
 }
 
+/// As nats-server: without acknowledgements the floor moves with what is delivered, also where that skips messages.
+#[test]
+fn the_ack_floor_of_a_consumer_without_acknowledgements_is_what_it_has_delivered() {
+    let (mut net, client) = node();
+    let config = r#"{"stream_name":"S","config":{"durable_name":"c","ack_policy":"none"}}"#;
+    request(&mut net, client, "$JS.API.CONSUMER.CREATE.S.c", config);
+    for _ in 0..5 {
+        net.tell(client, "PUB s 1\r\nx\r\n");
+    }
+    let info = |count: u64, net: &mut Net| {
+        let body = format!(r#"{{"batch":{count},"no_wait":true}}"#);
+        let len = body.len();
+        net.tell(
+            client,
+            &format!("PUB $JS.API.CONSUMER.MSG.NEXT.S.c in {len}\r\n{body}\r\n"),
+        );
+        net.hear(client);
+        net.tell(client, "PUB $JS.API.CONSUMER.INFO.S.c in 0\r\n\r\n");
+        net.hear(client)
+    };
+    for (count, at) in [(2, 2), (1, 3), (9, 5)] {
+        let heard = info(count, &mut net);
+        let at = format!("\"consumer_seq\":{at},\"stream_seq\":{at}");
+        assert!(
+            heard.contains(&format!("\"delivered\":{{{at},\"last_active\"")),
+            "{heard}"
+        );
+        assert!(heard.contains(&format!("\"ack_floor\":{{{at}}}")), "{heard}");
+    }
+    net.tell(client, "PUB $JS.API.STREAM.PURGE.S in 0\r\n\r\n");
+    let heard = info(1, &mut net);
+    assert!(
+        heard.contains("\"ack_floor\":{\"consumer_seq\":5,\"stream_seq\":5}"),
+        "{heard}"
+    );
+}
+
 /// Acknowledgements and answers to flow control that nobody wants are told of as requests without a receiver are.
 #[test]
 fn nobody_listens_to_acknowledgements_of_a_consumer_without_them() {

@@ -357,3 +357,77 @@ fn a_publish_from_another_node_is_refused_by_the_log() {
     net.run(SECOND);
     assert!(net.hear(client).contains("\"seq\":12"));
 }
+
+/// A publish that the log did not take comes again, and a pull request behind it waits for that.
+#[test]
+fn a_pull_request_that_does_not_wait_gets_what_its_connection_has_published_before() {
+    let config = |n: usize| {
+        format!(
+            "server_name: n{n}\nport: 4222\njetstream {{ store_dir: \"/n{n}\", max_file_store: 1GB }}\n\
+             cluster {{ name: c, listen: \"10.0.0.9:6222\", ping_interval: 2, routes: [\"nats-route://{}\", \
+             \"nats-route://{}\", \"nats-route://{}\"] }}\n",
+            route(0),
+            route(1),
+            route(2)
+        )
+    };
+    for next in [false, true] {
+        let mut net = Net::new();
+        for n in 0..3 {
+            net.add(1, &config(n));
+        }
+        net.run(10 * SECOND);
+        let first = client(&mut net);
+        for (what, body) in [
+            ("STREAM.CREATE.S", r#"{"name":"S","subjects":["s.>"]}"#),
+            (
+                "CONSUMER.DURABLE.CREATE.S.c",
+                r#"{"stream_name":"S","config":{"durable_name":"c","ack_policy":"explicit","filter_subject":"s.x"}}"#,
+            ),
+        ] {
+            let len = body.len();
+            net.tell(first, &format!("PUB $JS.API.{what} in {len}\r\n{body}\r\n"));
+            net.run(SECOND);
+            let made = net.hear(first);
+            assert!(made.contains("\"created\""), "{made}");
+        }
+        net.tell(first, "PUB $JS.API.STREAM.INFO.S in 0\r\n\r\n");
+        net.run(SECOND);
+        let heard = net.hear(first);
+        let (_, rest) = heard.split_once("\"leader\":\"n").unwrap();
+        let leader = usize::from(rest.as_bytes()[0] - b'0');
+        let (near, far) = (net.client(leader, 0), net.client((leader + 1) % 3, 0));
+        for (client, inbox) in [(near, "near"), (far, "far.*")] {
+            net.tell(client, &format!("SUB {inbox} 1\r\n"));
+        }
+        net.run(SECOND);
+        let disk = net.nodes[leader].disk.clone().unwrap();
+        break_log(&disk);
+        // The one breaks the log, the other meets a broken one.
+        net.tell(near, "PUB s.y 1\r\ny\r\n");
+        net.run(SECOND / 2);
+        net.tell(far, "PUB s.x far.1 3\r\nxyz\r\n");
+        net.run(Duration::from_millis(10));
+        disk.fail_no_more();
+        let mut waited = 0;
+        while !net.hear(near).contains("{\"stream\":\"S\"") {
+            net.tell(near, "PUB s.z near 1\r\nz\r\n");
+            net.run(Duration::from_millis(10));
+            waited += 1;
+            assert!(waited < 1_000, "the log is never well again");
+        }
+        let acked = net.hear(far);
+        assert!(!acked.contains("MSG"), "it was not taken yet: {acked}");
+        let body = r#"{"batch":1,"no_wait":true}"#;
+        let len = body.len();
+        let pull = if next {
+            format!("PUB $JS.ACK.S.c.1.1.1.1.1 far.3 {}\r\n+NXT {body}\r\n", len + 5)
+        } else {
+            format!("PUB $JS.API.CONSUMER.MSG.NEXT.S.c far.3 {len}\r\n{body}\r\n")
+        };
+        net.tell(far, &pull);
+        net.run(2 * SECOND);
+        let heard = net.hear(far);
+        assert!(heard.contains("xyz") && !heard.contains("404"), "{heard}");
+    }
+}

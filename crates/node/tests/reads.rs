@@ -324,3 +324,26 @@ fn a_read_that_waits_when_the_log_breaks_does_not_miss_what_its_connection_publi
     let heard = scene.net.hear(user.client);
     assert!(heard.contains("\"seq\":2"), "the publish counts: {heard}");
 }
+
+#[test]
+fn a_node_that_has_lost_the_others_does_not_describe_a_stream_by_what_it_has() {
+    let mut scene = scene(1, 3);
+    let user = scene.user(scene.others[0], 0);
+    scene.publish(user, "s.a", "old");
+    scene.net.kill(scene.leader);
+    scene.net.kill(scene.others[1]);
+    for what in [
+        "STREAM.INFO.S",
+        "STREAM.MSG.GET.S",
+        "CONSUMER.INFO.S.c",
+        "STREAM.LIST",
+        "STREAM.NAMES",
+    ] {
+        scene.net.hear(user.client);
+        let body = if what.contains("GET") { r#"{"seq":1}"# } else { "" };
+        scene.tell(user, &user.request(&format!("$JS.API.{what}"), body));
+        scene.net.run(Duration::from_secs(15));
+        let heard = scene.net.hear(user.client);
+        assert!(heard.contains("\"err_code\":10008"), "{what}: {heard}");
+    }
+}

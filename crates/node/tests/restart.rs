@@ -11,12 +11,19 @@ mod net;
 
 use net::{Client, Net};
 use std::time::Duration;
+use tidelock_node::Budgets;
+use tidelock_record::Fault;
 
 const CONFIG: &str = "server_name: n0\nport: 4222\njetstream { store_dir: \"/n0\", max_file_store: 1GB }\n";
 
 /// A node with a stream `S` on `s`, and a client of it.
 fn node() -> (Net, usize, Client) {
+    node_with(Budgets::default())
+}
+
+fn node_with(budgets: Budgets) -> (Net, usize, Client) {
     let mut net = Net::new();
+    net.budgets = budgets;
     let node = net.add(1, CONFIG);
     net.run(Duration::from_secs(1));
     let client = net.client(node, 0);
@@ -171,4 +178,58 @@ fn the_streams_of_an_account_without_jetstream_rest() {
     let stored = ask(&mut net, client, "s", "x");
     assert!(stored.contains("\"seq\":2"), "{stored}");
     assert!(health(&mut net, node).contains("\"status\":\"ok\""));
+}
+
+/// A message that is stored, whoever needs it: the entry that removes it, a request, a consumer.
+#[test]
+fn a_block_that_cannot_be_read_is_asked_for_again_once_a_second() {
+    const CREATE: &str = r#"{"stream_name":"S","config":{"durable_name":"c","ack_policy":"explicit","deliver_policy":"by_start_sequence","opt_start_seq":100}}"#;
+    let consumer = "$JS.API.CONSUMER.DURABLE.CREATE.S.c";
+    for (what, body, answer) in [
+        (
+            "$JS.API.STREAM.MSG.DELETE.S",
+            r#"{"seq":100}"#,
+            "\"success\":true",
+        ),
+        ("$JS.API.STREAM.MSG.GET.S", r#"{"seq":100}"#, "\"data\":"),
+        ("$JS.API.CONSUMER.MSG.NEXT.S.c", "", "xxx"),
+    ] {
+        // A checkpoint soon after, so that a start has nothing of the blocks in memory.
+        let (mut net, node, client) = node_with(Budgets {
+            log: 1,
+            log_remains: 1 << 10,
+            block: 1 << 20,
+            ..Budgets::default()
+        });
+        let publish = format!("PUB s 32768\r\n{}\r\n", "x".repeat(32_768));
+        for _ in 0..200 {
+            net.tell(client, &publish);
+        }
+        let length = CREATE.len();
+        net.tell(client, &format!("PUB {consumer} in {length}\r\n{CREATE}\r\n"));
+        net.run(Duration::from_secs(2));
+        net.kill(node);
+        net.restart(node, 1, CONFIG, 2);
+        net.run(Duration::from_secs(2));
+        let client = net.client(node, 0);
+        net.tell(client, "SUB in 1\r\n");
+        let disk = net.nodes[node].disk.clone().unwrap();
+        for _ in 0..3 {
+            disk.fail(Fault::Read, 0);
+        }
+        net.tell(client, &format!("PUB {what} in {}\r\n{body}\r\n", body.len()));
+        let before = disk.ops();
+        net.run(Duration::from_millis(2_900));
+        let (heard, ops) = (net.hear(client), disk.ops() - before);
+        assert!(!heard.contains(answer), "{what}: {heard:.300}");
+        assert!(ops < 100, "{what}: {ops}");
+        // Others go on meanwhile, where they need nothing of that block.
+        net.tell(client, "PUB s in 1\r\nx\r\n");
+        net.run(Duration::from_millis(300));
+        let heard = net.hear(client);
+        assert!(
+            heard.contains(answer) && heard.contains("\"seq\":201"),
+            "{what}: {heard:.300}"
+        );
+    }
 }

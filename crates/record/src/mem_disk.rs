@@ -45,7 +45,7 @@ struct State {
     capacity: Option<u64>,
     /// Faults to come, with the number of matching operations that are let through first.
     faults: Vec<(Fault, u64)>,
-    /// Files whose names end so are not created, so many times.
+    /// Files whose names end so are not created or replaced, so many times.
     refused: Option<(String, u32)>,
     /// Operations up to and including the one during which the power fails; 0 once it is off.
     power: Option<u64>,
@@ -265,7 +265,7 @@ impl MemDisk {
         self.lock().faults.push((fault, skip));
     }
 
-    /// Fails the next `times` creations of files whose names end in `ending`.
+    /// Fails the next `times` creations and replacements of files whose names end in `ending`.
     pub fn refuse(&self, ending: &str, times: u32) {
         self.lock().refused = Some((ending.to_owned(), times));
     }
@@ -360,7 +360,10 @@ impl State {
                 self.create(file, *len)
             }
             IoOp::Sync { file } => self.sync(file),
-            IoOp::Replace { file, data } => self.replace(file, data, false),
+            IoOp::Replace { file, data } => {
+                self.check_refused(file)?;
+                self.replace(file, data, false)
+            }
             IoOp::ReplaceFrom { file, data, reserve } => {
                 let given_up = self.files.remove(reserve).ok_or(IoError::NotFound)?;
                 let fits = data.len() as u64 <= given_up.len.next_multiple_of(crate::ALIGNMENT as u64);

@@ -264,6 +264,12 @@ impl Group {
         })
     }
 
+    /// Whether leadership is being handed over: until that has ended nothing can be proposed.
+    #[must_use]
+    pub fn is_handing_over(&self) -> bool {
+        self.node.raft.lead_transferee.is_some()
+    }
+
     /// Hands leadership to the reachable voter that has most of the log; `None` if there is none or nothing to hand.
     pub fn hand_over(&mut self, now: Mono) -> Option<ReplicaId> {
         if self.node.raft.lead_transferee.is_some() {

@@ -79,6 +79,8 @@ pub fn run(options: Options, hooks: &Hooks) -> Result<i32> {
 pub struct Server {
     control: Control,
     threads: Vec<JoinHandle<()>>,
+    /// Holds the store's lock.
+    store: Option<Store>,
 }
 
 /// What can be asked of a running server.
@@ -170,6 +172,7 @@ impl Server {
         Ok(Self {
             control: Control { shared, mailboxes },
             threads,
+            store,
         })
     }
 
@@ -185,6 +188,7 @@ impl Server {
             let _ = thread.join();
         }
         files::remove(&self.control.shared);
+        drop(self.store);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the workload did and was told: the checkers' material.
 
 use crate::client::ClientId;
+use crate::copies::Copies;
 use std::collections::BTreeMap;
 use tidelock_base::Mono;
 
@@ -15,6 +16,8 @@ pub(crate) struct History {
     pub(crate) deliveries: Vec<Delivery>,
     /// What each stream held at the end, as read through each node.
     pub(crate) audits: Vec<Audit>,
+    /// What sources and mirrors had to do.
+    pub(crate) copies: Copies,
     /// What was seen to be wrong at once.
     pub(crate) problems: Vec<String>,
     /// Requests that were answered, by actor: when the last one was, and what was done before it.

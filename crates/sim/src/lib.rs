@@ -19,6 +19,7 @@
 mod actors;
 mod checkers;
 mod client;
+mod copies;
 mod history;
 mod network;
 mod node;

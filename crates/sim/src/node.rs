@@ -11,13 +11,13 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
+use tidelock_base::{BootId, GroupId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
 use tidelock_node::{
     Addresses, Budgets, Cell, ConnKey, HangUp, IoJob, IoOwner, Listener, NodeShared, Output, ReplicaView,
     ServerIdentity, Worker,
 };
-use tidelock_record::{Disk, IoDone, IoOp, IoRequest, MemDisk};
+use tidelock_record::{Disk, IoDone, IoOp, IoRequest, IoToken, MemDisk};
 use tidelock_wal::{LaneConfig, recover_all};
 
 /// Port of clients.
@@ -83,6 +83,8 @@ struct Seat {
     /// Connections that were not read to the end.
     readable: BTreeSet<ConnKey>,
     helpers: BTreeMap<Helper, VecDeque<Job>>,
+    /// The last number that an operation of a group's store had.
+    store_ops: BTreeMap<GroupId, IoToken>,
     /// When its next turn is planned.
     planned: Option<Mono>,
     busy_until: Mono,
@@ -320,6 +322,7 @@ impl Node {
                 keys: BTreeMap::new(),
                 readable: BTreeSet::new(),
                 helpers: BTreeMap::new(),
+                store_ops: BTreeMap::new(),
                 planned: None,
                 busy_until: mono,
                 out: Output::default(),
@@ -754,6 +757,16 @@ impl Seat {
     ) -> bool {
         let mut ran = false;
         for job in all {
+            if let IoOwner::Store(group) = job.owner {
+                for request in &job.requests {
+                    // Else the end of one could be taken for that of another.
+                    let last = self.store_ops.insert(group, request.token);
+                    assert!(
+                        last < Some(request.token),
+                        "operations of the stores of group {group} are not numbered apart"
+                    );
+                }
+            }
             let helper = if job.owner == IoOwner::Log {
                 Helper::Log
             } else {

@@ -4,12 +4,12 @@ use crate::actors::{
     Actor, Auditor, BUCKET, Core, EVENTS, Echo, Keys, Line, MEMORY, Nemesis, Operator, Publisher, Puller,
     Scene, Setup, WORK,
 };
-use crate::checkers::{self, Replicas};
+use crate::checkers::{self, CopyWatch, Replicas};
 use crate::history::History;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::{Happening, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 use tidelock_base::Mono;
@@ -60,7 +60,7 @@ pub enum Workload {
     Streams,
     /// Consumers too.
     Full,
-    /// Streams are scaled, made and deleted meanwhile, too.
+    /// Streams are copied, too, and streams are scaled, made and deleted meanwhile.
     All,
 }
 
@@ -88,6 +88,11 @@ struct Run {
     history: History,
     actors: Vec<Box<dyn Actor>>,
     replicas: Replicas,
+    copy_watch: CopyWatch,
+    /// The actors whose messages are copied.
+    feeders: Vec<usize>,
+    /// Streams that had replicas of two makings last time.
+    mixed: BTreeSet<&'static str>,
     looked_at: Mono,
     violations: Vec<String>,
 }
@@ -108,6 +113,9 @@ pub fn run(plan: Plan) -> Report {
         history: History::default(),
         actors: Vec::new(),
         replicas: Replicas::default(),
+        copy_watch: CopyWatch::default(),
+        feeders: Vec::new(),
+        mixed: BTreeSet::new(),
         looked_at: Mono(0),
         violations: Vec::new(),
     };
@@ -141,21 +149,26 @@ impl Run {
         }
         self.workload(rng, workload);
         let faults = self.add(Nemesis::new(rng.fork()));
-        let operator = (workload == Workload::All).then(|| self.add(Operator::new(rng.fork())));
+        let operators = match workload {
+            Workload::All => vec![self.add(Operator::new(rng.fork())), self.copy_streams(rng)],
+            Workload::Core | Workload::Streams | Workload::Full => Vec::new(),
+        };
         self.say("faults begin");
         self.go(Duration::from_secs(seconds), |_| false);
         if let Some(nemesis) = self.actors.get_mut(faults) {
             nemesis.stop();
         }
         self.heal();
-        if let Some(operator) = operator {
-            if let Some(operator) = self.actors.get_mut(operator) {
+        for operator in &operators {
+            if let Some(operator) = self.actors.get_mut(*operator) {
                 operator.stop();
             }
-            if !self.go(OPERATED_MAX, |run| run.actor_is_done(operator)) {
-                self.fail("the operator's wishes are not met");
-                return;
-            }
+        }
+        if !self.go(OPERATED_MAX, |run| {
+            operators.iter().all(|op| run.actor_is_done(*op))
+        }) {
+            self.fail("the operators' wishes are not met");
+            return;
         }
         self.recover(workload);
     }
@@ -233,6 +246,9 @@ impl Run {
         self.say("the workload ends");
         self.go(Duration::from_secs(13), |_| false);
         let nodes = self.world.node_count();
+        if !self.copies_are_whole() {
+            return;
+        }
         if !self.go(AGREED_MAX, |run| Replicas::agree(&run.views(), nodes).is_ok()) {
             let text = Replicas::agree(&self.views(), nodes).err().unwrap_or_default();
             self.fail(&format!("replicas do not come together: {text}"));
@@ -297,17 +313,23 @@ impl Run {
 
     /// Reads everything back through every node.
     fn audit(&mut self) {
+        self.audit_of(&[EVENTS, WORK, MEMORY]);
+    }
+
+    fn audit_of(&mut self, streams: &[&'static str]) -> bool {
         let mut auditors = Vec::new();
-        for stream in [EVENTS, WORK, MEMORY] {
+        for stream in streams {
             for node in 0..self.world.node_count() {
                 auditors.push(self.add(Auditor::new(stream, node)));
             }
         }
-        if !self.go(AUDIT_MAX, |run| {
+        let all = self.go(AUDIT_MAX, |run| {
             auditors.iter().all(|auditor| run.actor_is_done(*auditor))
-        }) {
+        });
+        if !all {
             self.fail("the streams cannot be read back");
         }
+        all
     }
 
     // ---- the loop -------------------------------------------------------------------------------------------------
@@ -366,6 +388,12 @@ impl Run {
         let views = self.views();
         let found = self.replicas.look(&views);
         self.violations.extend(found);
+        let crashed = std::mem::take(&mut self.world.crashed);
+        if let Some(plan) = self.history.copies.plan {
+            self.look_for_mixed(&views);
+            let found = self.copy_watch.look(&views, &crashed, plan.queue);
+            self.violations.extend(found);
+        }
     }
 
     fn views(&self) -> Vec<ReplicaView> {
@@ -396,5 +424,6 @@ impl Run {
     }
 }
 
+mod copies;
 #[cfg(test)]
 mod tests;

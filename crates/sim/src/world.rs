@@ -57,6 +57,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     /// What went wrong inside the world: a worker that spins, a node that does not start.
     pub(crate) violations: Vec<String>,
+    /// Replicas as they were before their node crashed, until somebody looks at them.
+    pub(crate) crashed: Vec<ReplicaView>,
     spinning: BTreeMap<(usize, usize), (Mono, u32)>,
 }
 
@@ -77,6 +79,7 @@ impl World {
             rng: rng.fork(),
             trace,
             violations: Vec::new(),
+            crashed: Vec::new(),
             spinning: BTreeMap::new(),
         }
     }
@@ -128,16 +131,9 @@ impl World {
                 let Some(found) = self.nodes.get_mut(node).filter(|found| found.lives == life) else {
                     return;
                 };
-                if let Some(at) = found.disk_ended(worker, helper, self.now) {
-                    self.queue.push(
-                        at,
-                        Event::Disk {
-                            node,
-                            life,
-                            worker,
-                            helper,
-                        },
-                    );
+                let next = found.disk_ended(worker, helper, self.now);
+                if let Some(at) = next {
+                    self.plan_disk((node, life, worker), helper, at);
                 }
                 self.wake(node, worker);
             }
@@ -228,6 +224,19 @@ impl World {
         }
     }
 
+    /// Plans the end of the operation that a helper of a worker, in this life of its node, has begun.
+    fn plan_disk(&mut self, (node, life, worker): (usize, u64, usize), helper: Helper, at: Mono) {
+        self.queue.push(
+            at,
+            Event::Disk {
+                node,
+                life,
+                worker,
+                helper,
+            },
+        );
+    }
+
     fn turn(&mut self, at: Mono, node: usize, life: u64, worker: usize) {
         let Some(found) = self.nodes.get_mut(node).filter(|found| found.lives == life) else {
             return;
@@ -247,15 +256,7 @@ impl World {
         turn_of(self.now, None);
         let next = found.wants_turn(worker, self.now);
         for (worker, helper, at) in disk {
-            self.queue.push(
-                at,
-                Event::Disk {
-                    node,
-                    life,
-                    worker,
-                    helper,
-                },
-            );
+            self.plan_disk((node, life, worker), helper, at);
         }
         for other in wake {
             self.wake(node, other);
@@ -407,6 +408,7 @@ impl World {
         self.trace.event(self.now, 10, node as u64, &[]);
         self.trace.say(|| format!("n{node} crashes"));
         if let Some(found) = self.nodes.get_mut(node) {
+            self.crashed.extend(found.replicas());
             found.crash(self.now, &mut self.net);
         }
     }

@@ -62,13 +62,20 @@ pub(crate) enum Remains {
 }
 
 /// Operations on their way out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct IoQueue {
     next: u64,
     requests: Vec<IoRequest>,
 }
 
 impl IoQueue {
+    const fn numbered_from(first: u64) -> Self {
+        Self {
+            next: first,
+            requests: Vec::new(),
+        }
+    }
+
     pub(crate) fn ask(&mut self, op: IoOp) -> IoToken {
         let token = IoToken(self.next);
         self.next += 1;
@@ -86,6 +93,7 @@ impl Store {
     #[must_use]
     pub fn new(config: StoreConfig) -> Self {
         let last_seq = config.first_seq.value().saturating_sub(1);
+        let io = IoQueue::numbered_from(config.first_io);
         Self {
             config,
             tree: SubjectTree::default(),
@@ -100,7 +108,7 @@ impl Store {
             compactor: Compactor::default(),
             files: FileState::default(),
             graveyard: VecDeque::new(),
-            io: IoQueue::default(),
+            io,
             lost: Vec::new(),
         }
     }

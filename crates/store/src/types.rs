@@ -55,6 +55,9 @@ pub struct StoreConfig {
     pub data_cache_bytes: u64,
     /// Sequence of the first message; 1 unless the stream was created with `first_seq`.
     pub first_seq: StreamSeq,
+    /// Number of its first disk operation. Where one store takes another's place, each has a range of its own: what the
+    /// one before has asked for may end when it is gone, and must not be taken for an operation of this one.
+    pub first_io: u64,
 }
 
 impl StoreConfig {
@@ -69,6 +72,7 @@ impl StoreConfig {
             index_cache_bytes: 8 << 20,
             data_cache_bytes: 2 << 20,
             first_seq: StreamSeq(1),
+            first_io: 0,
         }
     }
 }

@@ -60,6 +60,30 @@ fn settle(store: &mut Store, disk: &MemDisk) -> Vec<StoreEvent> {
 }
 
 #[test]
+fn the_end_of_an_operation_of_the_store_before_is_nothing_to_a_store() {
+    let filled = |first_io| {
+        let mut store = Store::new(StoreConfig { first_io, ..config() });
+        for _ in 0..60 {
+            append(&mut store, "a", 1_000);
+        }
+        store.flush();
+        store
+    };
+    let (mut before, mut store) = (filled(0), filled(1 << 40));
+    let late = before.take_io();
+    let asked = store.take_io();
+    assert!(!late.is_empty() && !asked.is_empty());
+    for request in late {
+        let event = store.io_done(&IoDone {
+            token: request.token,
+            result: Err(IoError::NoSpace),
+        });
+        assert_eq!(event, StoreEvent::Nothing);
+    }
+    assert!(store.take_io().is_empty(), "it still waits for its own");
+}
+
+#[test]
 fn the_next_block_is_filled_while_the_one_before_becomes_durable() {
     let disk = MemDisk::new();
     let mut store = Store::new(config());

@@ -1,6 +1,7 @@
-//! The binary as scripts use it: what it prints where, and how it exits, without a server being started.
+//! The binary as scripts use it: what it prints where, and how it exits.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
 
 /// Runs the binary in `directory` with these words.
 fn run(directory: &tempfile::TempDir, words: &str) -> (Option<i32>, String, String) {
@@ -110,4 +111,46 @@ fn what_nats_server_logs_as_fatal_is_logged_so() {
         err.ends_with(" [FTL] Not allowed to enable JetStream on the system account\n"),
         "{err}"
     );
+}
+
+/// A server that runs until this is dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(directory: &tempfile::TempDir, words: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidelock"))
+            .args(words.split_whitespace())
+            .current_dir(directory.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built for this test");
+        let log = child.stderr.take().expect("it is a pipe");
+        let ready = BufReader::new(log)
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line.contains("Server is ready"));
+        assert!(ready, "{words}");
+        Self(child)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_store_is_locked_for_as_long_as_its_server_runs() {
+    let directory = with_config("");
+    std::os::unix::fs::symlink("s", directory.path().join("link")).expect("a link can be made");
+    let first = Running::start(&directory, "-a 127.0.0.1 -p -1 -js -sd s");
+    for path in ["s", "./s/../s", "link"] {
+        let (code, _, err) = run(&directory, &format!("-a 127.0.0.1 -p -1 -js -sd {path}"));
+        assert_eq!(code, Some(1), "{path}: {err}");
+        assert!(err.contains("is in use by another server"), "{path}: {err}");
+    }
+    drop(first);
+    drop(Running::start(&directory, "-a 127.0.0.1 -p -1 -js -sd s"));
 }

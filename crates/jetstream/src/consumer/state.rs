@@ -30,6 +30,9 @@ pub struct ConsumerState {
     pending: Pending,
     /// Delivered as often as allowed and never acknowledged.
     exhausted: RoaringTreemap,
+    /// Where the ack floor stays, since the message above it was given up and not acknowledged; `None` if nothing
+    /// holds it.
+    held_floor: Option<Position>,
     paused_until: Wall,
     activity: u64,
 }
@@ -127,6 +130,7 @@ impl ConsumerState {
             last_ack: Wall::ZERO,
             pending: Pending::default(),
             exhausted: RoaringTreemap::new(),
+            held_floor: None,
             activity: 0,
         }
     }
@@ -235,6 +239,7 @@ impl ConsumerState {
     ) -> AckOutcome {
         let late = self.exhausted.contains(seq.0);
         let mut changed = entry.is_some() || late;
+        let pending = self.pending.len();
         match self.config.ack_policy {
             AckPolicy::All | AckPolicy::FlowControl => {
                 self.pending.take_through(seq, &mut |entry| {
@@ -242,11 +247,15 @@ impl ConsumerState {
                     freed(entry.seq);
                 });
                 changed |= free_exhausted(&mut self.exhausted, seq, freed);
+                if self.pending.len() < pending {
+                    self.held_floor = None;
+                }
             }
             AckPolicy::Explicit | AckPolicy::None => {
                 if self.pending.take(seq).is_some() || self.exhausted.remove(seq.0) {
                     freed(seq);
                 }
+                self.free_floor(pending);
             }
         }
         if changed {
@@ -290,8 +299,18 @@ impl ConsumerState {
     }
 
     fn exhaust(&mut self, seq: StreamSeq) {
+        if self.pending.first().is_some_and(|first| first.seq == seq) {
+            self.held_floor = Some(self.ack_floor());
+        }
         self.pending.take(seq);
         self.exhausted.insert(seq.0);
+    }
+
+    /// Lets the ack floor go if the last pending message has been done with, there having been `before` of them.
+    fn free_floor(&mut self, before: usize) {
+        if before > 0 && self.pending.len() == 0 {
+            self.held_floor = None;
+        }
     }
 
     /// Ends every wait whose deadline is at or before `stamp`, in the order of the stream: the message is queued for
@@ -334,7 +353,10 @@ impl ConsumerState {
             return false;
         }
         self.exhausted.remove(seq.0);
-        self.pending.take(seq).is_some()
+        let pending = self.pending.len();
+        let was_pending = self.pending.take(seq).is_some();
+        self.free_floor(pending);
+        was_pending
     }
 
     /// The stream has let go of all messages below `first`.
@@ -344,16 +366,19 @@ impl ConsumerState {
         };
         self.pending.take_through(last_gone, &mut |_| {});
         self.exhausted.remove_range(..first.0);
+        self.held_floor.take_if(|floor| floor.stream_seq < last_gone);
         self.skip_to(last_gone);
     }
 
     /// The stream has let go of many messages, such as by a purge of some subjects: keeps what still exists.
     pub fn stream_pruned(&mut self, exists: &mut impl FnMut(StreamSeq) -> bool) {
+        let before = self.pending.len();
         let pending = self.pending.iter().map(|entry| entry.seq);
         let gone: Vec<StreamSeq> = pending.filter(|seq| !exists(*seq)).collect();
         for seq in gone {
             self.pending.take(seq);
         }
+        self.free_floor(before);
         let gone: RoaringTreemap = self
             .exhausted
             .iter()
@@ -415,6 +440,7 @@ impl ConsumerState {
         (self.last_delivered, self.last_ack) = (Wall::ZERO, Wall::ZERO);
         self.pending = Pending::default();
         self.exhausted.clear();
+        self.held_floor = None;
     }
 
     /// Which incarnation this is.
@@ -471,9 +497,16 @@ impl ConsumerState {
         self.last_delivered
     }
 
-    /// Everything up to here is done.
+    /// Everything up to here is acknowledged. As on nats-server, a message that was given up above the floor holds it
+    /// until what came after that is acknowledged, so that nothing is pending any more.
     #[must_use]
     pub fn ack_floor(&self) -> Position {
+        self.held_floor.unwrap_or_else(|| self.done_floor())
+    }
+
+    /// Everything up to here is acknowledged or was given up.
+    #[must_use]
+    pub fn done_floor(&self) -> Position {
         self.pending.first().map_or(self.delivered, |first| Position {
             stream_seq: StreamSeq(first.seq.0.saturating_sub(1)),
             deliver_seq: DeliverSeq(first.deliver_seq.0.saturating_sub(1)),
@@ -492,10 +525,10 @@ impl ConsumerState {
         self.pending.len()
     }
 
-    /// Of those, the ones delivered more than once.
+    /// Of those, the ones delivered more than once; and those that were given up, until they are acknowledged or gone.
     #[must_use]
-    pub const fn num_redelivered(&self) -> usize {
-        self.pending.redelivered()
+    pub fn num_redelivered(&self) -> u64 {
+        self.pending.redelivered() as u64 + self.exhausted.len()
     }
 
     /// Messages to be delivered again, in the order of the stream.

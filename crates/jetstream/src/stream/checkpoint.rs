@@ -8,6 +8,7 @@
 //! | xxh3 u64 of all before
 //! ```
 
+use super::source::FormerSources;
 use super::{APPLY_VERSION, ApplyError, Consumer, SourcePosition, Stream, TtlIndex, store_kind};
 use crate::codec::{Malformed, Put, Reader};
 use crate::config::StreamConfig;
@@ -21,10 +22,14 @@ use tidelock_store::{CheckpointKind, OnLoss, Store, StoreConfig, StoreError};
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 8] = b"TLSTREAM";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// Without the positions of sources that were removed.
+const VERSION_WITHOUT_FORMER: u16 = 1;
 const DELTA: u16 = 1;
 /// What a stream's configuration and sums take as a rule, and as much again each consumer.
 const OWN_BYTES: usize = 1024;
+/// What the position of a source takes as a rule.
+const SOURCE_BYTES: usize = 128;
 
 /// Why a stream cannot be brought back from its checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +56,7 @@ pub enum RestoreError {
 
 /// A checkpoint, cut into its parts.
 struct Parts<'a> {
+    version: u16,
     is_delta: bool,
     own: &'a [u8],
     ids: &'a [u8],
@@ -68,10 +74,11 @@ impl<'a> Parts<'a> {
             return Err(Malformed("without its magic").into());
         }
         let version = reader.u16("without a version")?;
-        if version != VERSION {
+        if !(VERSION_WITHOUT_FORMER..=VERSION).contains(&version) {
             return Err(RestoreError::Version(version));
         }
         let parts = Self {
+            version,
             is_delta: reader.u16("without flags")? == DELTA,
             own: reader.sized("without a state")?,
             ids: reader.sized("without message ids")?,
@@ -94,7 +101,8 @@ impl Stream {
         digest.mix(self.store.digest());
         self.windows.digest(&mut digest);
         self.dedupe.digest(&mut digest);
-        for (key, position) in &self.sources {
+        digest.mix(self.sources.len() as u64);
+        for (key, position) in self.sources().chain(self.former_sources.iter()) {
             digest.mix_bytes(key);
             digest.mix_bytes(&position.identity);
             digest.mix(position.seq.0);
@@ -135,7 +143,8 @@ impl Stream {
     #[must_use]
     pub fn checkpoint_bytes(&self, kind: CheckpointKind) -> usize {
         let ids = self.dedupe.encoded_bytes(kind == CheckpointKind::Delta);
-        ids + self.store.checkpoint_bytes(kind) + OWN_BYTES * (1 + self.consumers.len())
+        let sources = SOURCE_BYTES * (self.sources.len() + self.former_sources.iter().len());
+        ids + sources + self.store.checkpoint_bytes(kind) + OWN_BYTES * (1 + self.consumers.len())
     }
 
     /// The checkpoint of this number is durable: files that only older ones name may go.
@@ -174,7 +183,7 @@ impl Stream {
             .map(|bytes| Parts::read(bytes))
             .collect::<Result<Vec<_>, _>>()?;
         let last = parts.last().ok_or(Malformed("missing"))?;
-        let own = Own::decode(last.own)?;
+        let own = Own::decode(last.own, last.version)?;
         config.kind = store_kind(&own.config);
         let mut dedupe = Dedupe::default();
         for part in &parts {
@@ -211,16 +220,25 @@ impl Stream {
         }
         self.windows.encode(out);
         self.ttl.encode(out);
-        out.put_len(self.sources.len());
-        for (key, position) in &self.sources {
-            out.put_sized(key);
-            out.put_sized(&position.identity);
-            out.put_u64(position.seq.0);
-        }
+        encode_sources(self.sources(), self.sources.len(), out);
         out.put_len(self.consumers.len());
         for consumer in self.consumers.values() {
             consumer.encode(out);
         }
+        encode_sources(self.former_sources.iter(), self.former_sources.iter().len(), out);
+    }
+}
+
+fn encode_sources<'a>(
+    sources: impl Iterator<Item = (&'a [u8], &'a SourcePosition)>,
+    count: usize,
+    out: &mut Vec<u8>,
+) {
+    out.put_len(count);
+    for (key, position) in sources {
+        out.put_sized(key);
+        out.put_sized(&position.identity);
+        out.put_u64(position.seq.0);
     }
 }
 
@@ -242,10 +260,11 @@ struct Own {
     ttl: TtlIndex,
     sources: BTreeMap<Box<[u8]>, SourcePosition>,
     consumers: BTreeMap<ConsumerId, Consumer>,
+    former_sources: FormerSources,
 }
 
 impl Own {
-    fn decode(bytes: &[u8]) -> Result<Self, RestoreError> {
+    fn decode(bytes: &[u8], version: u16) -> Result<Self, RestoreError> {
         let reader = &mut Reader::new(bytes);
         let apply_version = reader.u32("without an apply version")?;
         if apply_version > APPLY_VERSION {
@@ -267,8 +286,12 @@ impl Own {
             age_head: decode_head(reader)?,
             windows: Windows::decode(reader)?,
             ttl: TtlIndex::decode(reader)?,
-            sources: decode_sources(reader)?,
+            sources: decode_sources(reader)?.into_iter().collect(),
             consumers: decode_consumers(reader)?,
+            former_sources: match version {
+                VERSION_WITHOUT_FORMER => FormerSources::default(),
+                _ => decode_former(reader)?,
+            },
         };
         reader.end("longer than its state")?;
         Ok(own)
@@ -292,6 +315,7 @@ impl Own {
             dedupe,
             ttl: self.ttl,
             sources: self.sources,
+            former_sources: self.former_sources,
             last_msg_id: self.last_msg_id,
             age_head: self.age_head,
             last_sweep: self.last_sweep,
@@ -318,17 +342,28 @@ fn decode_head(reader: &mut Reader<'_>) -> Result<Option<(StreamSeq, Wall)>, Mal
     })
 }
 
-fn decode_sources(reader: &mut Reader<'_>) -> Result<BTreeMap<Box<[u8]>, SourcePosition>, Malformed> {
-    let mut sources = BTreeMap::new();
+/// Key and position of a source.
+type Source = (Box<[u8]>, SourcePosition);
+
+fn decode_sources(reader: &mut Reader<'_>) -> Result<Vec<Source>, Malformed> {
+    let mut sources = Vec::new();
     for _ in 0..reader.count(16, "cut short in its sources")? {
         let key = reader.sized("cut short in its sources")?.into();
         let position = SourcePosition {
             identity: reader.sized("cut short in its sources")?.into(),
             seq: StreamSeq(reader.u64("cut short in its sources")?),
         };
-        sources.insert(key, position);
+        sources.push((key, position));
     }
     Ok(sources)
+}
+
+fn decode_former(reader: &mut Reader<'_>) -> Result<FormerSources, Malformed> {
+    let mut former = FormerSources::default();
+    for (key, position) in decode_sources(reader)? {
+        former.put(key, position);
+    }
+    Ok(former)
 }
 
 fn decode_consumers(reader: &mut Reader<'_>) -> Result<BTreeMap<ConsumerId, Consumer>, RestoreError> {
@@ -356,6 +391,34 @@ impl From<ApplyError> for RestoreError {
 /// Reads a state whose checksum is taken for right, for [`crate::fuzz`].
 pub(crate) fn fuzz_restore(data: &[u8]) {
     drop(Parts::read(data));
-    drop(Own::decode(data));
+    for version in [VERSION_WITHOUT_FORMER, VERSION] {
+        drop(Own::decode(data, version));
+    }
     let _ = Dedupe::default().decode(false, &mut Reader::new(data));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_api as api;
+    use tidelock_record::FilePath;
+    use tidelock_store::StoreKind;
+
+    #[test]
+    fn a_state_without_the_positions_of_removed_sources_is_read() {
+        let form = api::StreamConfig {
+            name: "S".to_owned(),
+            subjects: vec!["s".to_owned()],
+            num_replicas: 1,
+            ..api::StreamConfig::default()
+        };
+        let config = StreamConfig::decode(&api::to_json(&form)).unwrap();
+        let store = StoreConfig::new(StoreKind::File, FilePath::new("s").unwrap());
+        let bytes = Stream::create(config, Wall(1), store).own_bytes();
+        assert!(Own::decode(&bytes, VERSION).is_ok());
+        let before = &bytes[..bytes.len() - 4];
+        assert!(Own::decode(before, VERSION_WITHOUT_FORMER).is_ok());
+        assert!(Own::decode(before, VERSION).is_err());
+        assert!(Own::decode(&bytes, VERSION_WITHOUT_FORMER).is_err());
+    }
 }

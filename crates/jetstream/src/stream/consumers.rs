@@ -310,7 +310,8 @@ impl Stream {
         Ok(CommandOutcome::Consumer { id, created: true })
     }
 
-    /// Where a consumer starts: its first sequence, within the stream's present bounds.
+    /// Where a consumer starts: its first sequence. It does not lie before the stream's first message, but beyond its
+    /// last if a configured sequence does: then what comes before it is not for this consumer.
     fn starting_position(
         &self,
         from: DeliverFrom,
@@ -339,7 +340,9 @@ impl Stream {
                 return Ok((start, initial));
             }
         };
-        Ok((start.clamp(first, end), None))
+        let is_configured = matches!(from, DeliverFrom::Seq(_));
+        let most = if is_configured { start.max(end) } else { end };
+        Ok((start.clamp(first, most), None))
     }
 
     fn consumer_update(
@@ -603,7 +606,7 @@ impl Stream {
         };
         let id = consumer.id();
         let seq = match seq {
-            None => consumer.state.ack_floor().stream_seq.next(),
+            None => consumer.state.done_floor().stream_seq.next(),
             Some(seq) => match self.check_reset(consumer, seq)? {
                 None => seq,
                 Some(reason) => {
@@ -657,10 +660,13 @@ impl Stream {
     }
 }
 
-/// The first message that a consumer may hold: messages delivered in vain as often as allowed lie below its ack floor.
+/// The first message that a consumer may hold: messages delivered in vain as often as allowed lie below its floor,
+/// and so do those that were stored before its start.
 fn first_held(consumer: &Consumer) -> StreamSeq {
-    match consumer.config().max_deliver {
-        Some(_) => StreamSeq(1),
-        None => consumer.state.ack_floor().stream_seq.next(),
+    let config = consumer.config();
+    if config.max_deliver.is_some() || matches!(config.deliver_from, DeliverFrom::Seq(_)) {
+        StreamSeq(1)
+    } else {
+        consumer.state.done_floor().stream_seq.next()
     }
 }

@@ -11,6 +11,7 @@ use super::ttl::Ttl;
 use super::{Budget, CommandOutcome, Effects, Entry, Halt, SourceOutcome, Stream};
 use crate::command::{SourceBatch, SourceMessage};
 use crate::window::Refusal;
+use std::collections::VecDeque;
 use tidelock_base::StreamSeq;
 
 /// Where a source stands.
@@ -20,6 +21,36 @@ pub struct SourcePosition {
     pub identity: Box<[u8]>,
     /// Last sequence of the origin that is dealt with; 0 for a source that has not begun.
     pub seq: StreamSeq,
+}
+
+/// The positions of sources that were removed, by their keys, the one removed first in front. A source that is added
+/// again goes on there, so that nothing is taken twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FormerSources(VecDeque<(Box<[u8]>, SourcePosition)>);
+
+impl FormerSources {
+    /// So many are kept.
+    pub(super) const MAX: usize = 128;
+
+    /// Keeps a position, in place of that which was removed first if there are too many.
+    pub(super) fn put(&mut self, key: Box<[u8]>, position: SourcePosition) {
+        self.0.retain(|(former, _)| *former != key);
+        self.0.push_back((key, position));
+        while self.0.len() > Self::MAX {
+            self.0.pop_front();
+        }
+    }
+
+    /// Takes a position out.
+    pub(super) fn take(&mut self, key: &[u8]) -> Option<SourcePosition> {
+        let at = self.0.iter().position(|(former, _)| **former == *key)?;
+        self.0.remove(at).map(|(_, position)| position)
+    }
+
+    /// All of them, in order.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &SourcePosition)> {
+        self.0.iter().map(|(key, position)| (&**key, position))
+    }
 }
 
 /// What one message of a batch led to.
@@ -88,8 +119,8 @@ impl Stream {
         }))
     }
 
-    /// Whether the batch starts where the source stands. An origin of another identity was made anew: it starts from
-    /// the beginning.
+    /// Whether the batch starts where the source stands. An origin of another identity was made anew: nothing of it
+    /// has been taken.
     fn continues(&self, batch: &SourceBatch<'_>) -> bool {
         match self.sources.get(batch.source) {
             Some(position) if *position.identity == *batch.identity => position.seq == batch.prev_seq,

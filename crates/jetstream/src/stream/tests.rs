@@ -1,6 +1,7 @@
 //! Transcripts: what a stream does with one entry after the other.
 
 mod numbering;
+mod starts;
 
 use super::*;
 use crate::command::{EntryBuilder, SetAction, SourceBatchBuilder, WindowKey};

@@ -1,7 +1,7 @@
 //! A new configuration of the stream.
 
 use super::{ApplyError, CommandOutcome, Effects, Halt, Stream, ns};
-use crate::config::{Retention, StreamConfig};
+use crate::config::{Origin, Retention, StreamConfig};
 use std::time::Duration;
 use tidelock_base::{ApiError, ApiErrorCode, StreamSeq};
 use tidelock_store::Filters;
@@ -29,7 +29,7 @@ impl Stream {
         if old.max_age != self.config.max_age {
             self.age_head = self.store.oldest().filter(|_| self.config.max_age.is_some());
         }
-        self.drop_old_sources(&old);
+        self.follow_sources(&old);
         self.trim_all();
         if old.retention != self.config.retention && self.config.retention == Retention::Interest {
             self.reconsider(Filters::all(), StreamSeq(1));
@@ -61,14 +61,28 @@ impl Stream {
         })
     }
 
-    /// Forgets the positions of sources that are configured no longer: added again, they start anew. A mirror that
-    /// was promoted has none either.
-    fn drop_old_sources(&mut self, old: &StreamConfig) {
-        let origins = self.config.sources.iter().chain(&self.config.mirror);
-        let kept: Vec<Vec<u8>> = origins.map(super::source_key).collect();
-        if old.mirror.is_some() || !old.sources.is_empty() {
-            self.sources
-                .retain(|key, _| kept.iter().any(|kept| **kept == **key));
+    /// Makes the positions those of the configured sources. Those of sources that are configured no longer are put
+    /// aside: added again, they go on where they stood. That of a mirror that was promoted is forgotten, since it is
+    /// no source's.
+    fn follow_sources(&mut self, old: &StreamConfig) {
+        if old.mirror.is_some() && self.config.mirror.is_none() {
+            self.sources.clear();
+        }
+        let keys = |origins: &[Origin]| -> Vec<Vec<u8>> { origins.iter().map(super::source_key).collect() };
+        let wanted = keys(&self.config.sources);
+        for key in keys(&old.sources) {
+            if !wanted.contains(&key)
+                && let Some(position) = self.sources.remove(&*key)
+            {
+                self.former_sources.put(key.into(), position);
+            }
+        }
+        for key in wanted {
+            if !self.sources.contains_key(&*key)
+                && let Some(position) = self.former_sources.take(&key)
+            {
+                self.sources.insert(key.into(), position);
+            }
         }
     }
 }

@@ -7,8 +7,8 @@ use super::subjects::Call;
 use crate::worker::Core;
 use std::collections::BTreeMap;
 use tidelock_api::{
-    ConsumerInfo, ConsumerList, ConsumerListRequest, ConsumerNames, ResponseKind, SequenceInfo, Time,
-    decode_optional,
+    AckPolicy, ConsumerInfo, ConsumerList, ConsumerListRequest, ConsumerNames, ResponseKind, SequenceInfo,
+    Time, decode_optional,
 };
 use tidelock_base::{ApiError, ApiErrorCode, GroupId, Wall};
 use tidelock_jetstream::config::with_dynamic;
@@ -114,6 +114,11 @@ impl Core {
             .map_or_else(Position::default, |live| live.delivered)
             // A purge moves the state on, and not what was sent.
             .max(state.delivered());
+        // Without acknowledgements what is delivered is done. The log learns of it later, in larger steps.
+        let ack_floor = match consumer.config().ack_policy {
+            AckPolicy::None => delivered,
+            AckPolicy::All | AckPolicy::Explicit | AckPolicy::FlowControl => state.ack_floor(),
+        };
         let last_delivered = live
             .as_ref()
             .map_or_else(|| state.last_delivered(), |live| live.last_delivered);
@@ -128,9 +133,9 @@ impl Core {
             created: Time(state.created()),
             config: Some(config),
             delivered: position(delivered, last_delivered),
-            ack_floor: position(state.ack_floor(), state.last_ack()),
+            ack_floor: position(ack_floor, state.last_ack()),
             num_ack_pending: state.num_ack_pending() as u64,
-            num_redelivered: if once { 0 } else { state.num_redelivered() as u64 },
+            num_redelivered: if once { 0 } else { state.num_redelivered() },
             num_waiting: live.as_ref().map_or(0, |live| live.num_waiting as u64),
             num_pending,
             cluster: self.consumer_cluster(group, name),

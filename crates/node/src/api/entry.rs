@@ -275,12 +275,6 @@ impl Core {
         if call.endpoint.is_subscribed() || call.endpoint == Endpoint::ConsumerReset {
             return;
         }
-        if call.endpoint == Endpoint::StreamInfo
-            && let Some(payload) = self.stream_info_without_leader(request, &call)
-        {
-            self.tell_client(request, b"", &payload);
-            return self.count_answer(conn, request, &payload);
-        }
         self.refuse_here(
             conn,
             request,

@@ -7,7 +7,7 @@ use super::stream_admin::purge_request;
 use super::subjects::{Call, Endpoint};
 use super::{Job, MetaEvent, Stage};
 use crate::cell::Request;
-use crate::groups::{Done, Waiter};
+use crate::groups::{Behind, Done, Waiter};
 use crate::worker::Core;
 use bytes::Bytes;
 use tidelock_api::{
@@ -40,7 +40,7 @@ impl Core {
             let hint = self.leader_of(group).filter(|node| *node != me);
             return self.reply_control(&request, &Control::NotLeader(hint), LogIndex(0));
         }
-        self.begin_request(group, request);
+        self.begin_behind(group, Behind::Api(request));
     }
 
     /// Serves a request at a replica of its group, after a read.

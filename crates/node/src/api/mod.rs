@@ -124,4 +124,4 @@ pub(crate) struct Api {
 }
 
 /// The connection of a request, if a client made it.
-type Asker = Option<ConnKey>;
+pub(crate) type Asker = Option<ConnKey>;

@@ -4,7 +4,6 @@ use super::Job;
 use super::subjects::Call;
 use crate::cell::Request;
 use crate::worker::Core;
-use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidelock_api::{
     Alternate, Nanos, ResponseKind, StreamInfo, StreamInfoRequest, StreamInfoResponse, StreamSource,
@@ -28,18 +27,6 @@ impl Core {
             Ok(payload) => self.reply_json(&job.request, payload),
             Err(error) => self.refuse(&job.request, call.endpoint, &error),
         }
-    }
-
-    /// A stream without a leader is described by what this node has of it, if it has a replica.
-    pub(super) fn stream_info_without_leader(&self, request: &Request, call: &Call<'_>) -> Option<Bytes> {
-        let group = self
-            .shared
-            .directory
-            .load()
-            .stream(request.account, call.stream)?
-            .group;
-        self.stream(group).filter(|stream| stream.is_at_boundary())?;
-        self.stream_info_payload(request, group).ok().map(Bytes::from)
     }
 
     fn stream_info_payload(&self, request: &Request, group: GroupId) -> Result<Vec<u8>, ApiError> {

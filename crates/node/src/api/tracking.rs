@@ -208,8 +208,10 @@ impl Core {
 
     fn dispatch(&mut self, origin: Origin, mut request: Request, node: Option<NodeId>) {
         let now = self.now.mono;
-        if matches!(origin, Origin::Client(_)) && self.is_pull(&mut request) {
-            return self.pull_entry(request);
+        if let Origin::Client(asker) = origin
+            && self.is_pull(&mut request)
+        {
+            return self.pull_entry(asker, request);
         }
         self.api.next_number += 1;
         let number = self.api.next_number;
@@ -293,7 +295,7 @@ impl Core {
 
     /// The forward number behind which a request is to be served: that of the last publish of its connection into the
     /// group, if its outcome is not known yet.
-    fn published_before(&mut self, asker: Asker, group: GroupId) -> u64 {
+    pub(crate) fn published_before(&mut self, asker: Asker, group: GroupId) -> u64 {
         let published = asker
             .and_then(|conn| self.client(conn))
             .map(|client| client.published);
@@ -468,12 +470,13 @@ impl Core {
             return;
         };
         pending.asked = None;
+        let asker = pending.origin.asker();
         let mut request = pending.request.clone();
         if pending.tries >= HINTS_MAX {
             self.went_astray(number, None);
         } else if self.is_pull(&mut request) {
             self.forget(number);
-            self.pull_entry(request);
+            self.pull_entry(asker, request);
         } else {
             self.send_pending(number, None);
         }

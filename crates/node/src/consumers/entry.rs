@@ -73,7 +73,7 @@ impl Core {
             item.reply = b"";
             item.subject = b"";
             self.take_or_send(group, &item);
-            self.pull_next(group, account, message, body);
+            self.pull_next(conn, (group, account), message, body);
         } else {
             self.take_or_send(group, &item);
         }
@@ -90,8 +90,14 @@ impl Core {
     }
 
     /// The pull request that an acknowledgement of kind `+NXT` holds.
-    fn pull_next(&mut self, group: GroupId, account: AccountId, message: &Message<'_>, body: &[u8]) {
-        self.pull_entry(Request {
+    fn pull_next(
+        &mut self,
+        conn: Option<ConnKey>,
+        (group, account): (GroupId, AccountId),
+        message: &Message<'_>,
+        body: &[u8],
+    ) {
+        let request = Request {
             id: RequestId {
                 sender: self.own_key(),
                 number: 0,
@@ -105,7 +111,8 @@ impl Core {
             payload: Bytes::copy_from_slice(body),
             client: Bytes::new(),
             after: 0,
-        });
+        };
+        self.pull_entry(conn, request);
     }
 
     /// A client has answered a flow control request; answers whether there is such a stream. Whoever copies the stream
@@ -178,6 +185,17 @@ impl Core {
             if parcel.items.len() < KEEP_BYTES_MAX {
                 parcel.items.extend_from_slice(rest);
             }
+        }
+    }
+
+    /// Keeps acknowledgements for the next leader of a group.
+    pub(super) fn keep_acks(&mut self, group: GroupId, items: &[u8]) {
+        if items.is_empty() {
+            return;
+        }
+        let parcel = self.consumers.acks.entry(group).or_default();
+        if parcel.items.len() < KEEP_BYTES_MAX {
+            parcel.items.extend_from_slice(items);
         }
     }
 

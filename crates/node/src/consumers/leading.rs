@@ -129,6 +129,18 @@ impl Leading {
         self.dirty.insert(id);
     }
 
+    pub(crate) fn touch_all(&mut self) {
+        self.dirty.extend(self.consumers.keys());
+    }
+
+    /// What was sent and is not logged yet is logged in this turn.
+    pub(crate) fn log_progress(&mut self, now: Mono) {
+        for one in self.consumers.values_mut() {
+            one.progress_from = one.progress_from.min(now);
+        }
+        self.touch_all();
+    }
+
     /// Starts the leader's side of a consumer.
     pub(super) fn insert(&mut self, now: Mono, stream_name: &str, consumer: &Consumer) {
         let id = consumer.id();

@@ -18,6 +18,7 @@
 
 mod acks;
 mod advisories;
+mod again;
 mod entry;
 mod events;
 mod interest;
@@ -32,7 +33,7 @@ mod verbs;
 mod waiters;
 
 pub(crate) use events::Event;
-pub(crate) use leading::Leading;
+pub(crate) use leading::{Entered, Leading};
 pub(crate) use waiters::AckWaiter;
 
 use crate::cell::PullEnd;

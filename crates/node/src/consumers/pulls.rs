@@ -17,10 +17,9 @@ use super::items::Say;
 use super::leading::Entered;
 use super::lookup::View;
 use super::subjects::AckSubject;
-use super::waiters::AckWaiter;
 use crate::cell::{Cell, LaneKind, PullEnd, PullsEnded, Request, RequestId};
-use crate::groups::{Machine, Waiter};
-use crate::interest::Root;
+use crate::groups::{Behind, Machine};
+use crate::interest::{ConnKey, Root};
 use crate::worker::Core;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -118,14 +117,15 @@ impl Pulls {
 impl Core {
     /// A client of this node asks for messages (`CONSUMER.MSG.NEXT`, or an acknowledgement `+NXT`, which is told by its
     /// subject). The request names the group of its stream; its
-    /// number and sender are set here.
-    pub(crate) fn pull_entry(&mut self, mut request: Request) {
+    /// number and sender, and what its connection has published before it, are set here.
+    pub(crate) fn pull_entry(&mut self, asker: Option<ConnKey>, mut request: Request) {
         let Some(group) = request.group else { return };
         request.node = self.shared.identity.node;
         request.id = RequestId {
             sender: self.own_key(),
             number: 0,
         };
+        request.after = self.published_before(asker, group);
         if self.leads(group) {
             self.admit_pull(request, None);
             return;
@@ -274,16 +274,17 @@ impl Core {
             self.refuse_pull(request, entered);
             return;
         };
-        // One that does not wait is told that there is nothing only if there is nothing of what was published before.
+        // One that does not wait is told that there is nothing only if there is nothing of what was published before, by
+        // its own connection and by others. One that waits gets what comes.
         if may_not_wait(&request.payload) {
-            self.read(group, Waiter::Ack(AckWaiter::Pull(Box::new(request), entered)));
+            self.begin_behind(group, Behind::Pull(request, entered));
         } else {
             self.take_pull(request, entered);
         }
     }
 
     /// This node does not lead, or no more.
-    pub(super) fn refuse_pull(&mut self, request: Request, entered: Option<Entered>) {
+    pub(crate) fn refuse_pull(&mut self, request: Request, entered: Option<Entered>) {
         let Some(group) = request.group else { return };
         match entered {
             Some(from) => {

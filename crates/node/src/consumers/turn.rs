@@ -251,7 +251,8 @@ impl Core {
             leading.remove(id);
             return;
         };
-        let plan = one.plan(now, stream, consumer, root, scratch);
+        let may_pick = !self.is_handing_over(group);
+        let plan = one.plan(now, stream, consumer, root, scratch, may_pick);
         self.propose_acks(group, id, one, &plan, scratch);
         if let Some(ticket) = plan.ticket {
             let waiter = Waiter::Ack(AckWaiter::Delivered {
@@ -390,6 +391,7 @@ impl One {
         consumer: &Consumer,
         root: &Root,
         scratch: &mut Scratch,
+        may_pick: bool,
     ) -> Plan {
         let state = consumer.state();
         let mut plan = Plan {
@@ -403,7 +405,7 @@ impl One {
         };
         scratch.seqs.clear();
         // What waits for the disk is not joined by more.
-        if self.outbox.is_empty() && !self.fetching {
+        if may_pick && self.outbox.is_empty() && !self.fetching {
             self.pick(now, stream, consumer, root, scratch, &mut plan);
         }
         if self.progress_from <= now.mono

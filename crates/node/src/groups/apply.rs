@@ -132,7 +132,7 @@ impl Core {
             Ok(Step::Done) => Progress::Done,
             Ok(Step::More) => Progress::More,
             Ok(Step::Need(need)) => {
-                if stream.fetch(need) {
+                if slot.unread.pauses(need.seq) || stream.fetch(need) {
                     Progress::Waits
                 } else {
                     Progress::More

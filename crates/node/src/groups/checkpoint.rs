@@ -311,20 +311,18 @@ impl Core {
             StoreEvent::Nothing => {}
             StoreEvent::Sealed { .. } => self.trouble_over(What::Blocks),
             StoreEvent::Arrived { from, upto } | StoreEvent::Damaged { from, upto } => {
-                let (ready, later): (Vec<_>, Vec<_>) = slot
-                    .fetches
-                    .drain(..)
-                    .partition(|fetch| (from..=upto).contains(&fetch.seq));
-                slot.fetches.extend(later);
-                for fetch in ready {
-                    slot.reads.fetched(fetch.waiter);
+                slot.wake_fetches(from, upto);
+                if slot.unread.arrived(from, upto) {
+                    self.trouble_over(What::Reads(group));
                 }
             }
-            StoreEvent::ReadFailed { .. } => {
-                tracing::warn!("A block of stream {:?} could not be read", slot.name);
-                for fetch in slot.fetches.drain(..) {
-                    slot.reads.fetched(fetch.waiter);
-                }
+            StoreEvent::ReadFailed { from, upto, error } => {
+                slot.unread.failed(from, upto, now);
+                let name = slot.name.clone();
+                self.trouble(
+                    What::Reads(group),
+                    &format_args!("A block of stream {name:?} could not be read and is tried again: {error}"),
+                );
             }
             StoreEvent::WriteFailed(error) => {
                 slot.write_again_at = Some(now + WRITE_AGAIN);

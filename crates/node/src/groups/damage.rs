@@ -8,7 +8,7 @@ use super::checkpoint::{FileJob, checkpoint_file};
 use crate::worker::{Core, IoJob, IoOwner};
 use std::collections::BTreeMap;
 use tidelock_base::ReplicaId;
-use tidelock_record::{Disk, FilePath, IoDone, IoOp, IoOutput, IoRequest};
+use tidelock_record::{FilePath, IoDone, IoOp, IoOutput, IoRequest};
 use tidelock_wal::{Damage, DamagedGroups, WalRecord};
 
 /// Why a group cannot be opened.
@@ -102,6 +102,11 @@ impl Damages {
         self.kept.remove(&group);
     }
 
+    /// Whether something of a group may be lost from the log.
+    pub(super) fn touch(&self, group: GroupId) -> bool {
+        self.places_of(group).next().is_some()
+    }
+
     /// The places in the log at which something of a group may be lost.
     fn places_of(&self, group: GroupId) -> impl Iterator<Item = &Damage> {
         self.places.iter().filter(move |damage| match &damage.groups {
@@ -193,17 +198,6 @@ impl Core {
             });
         }
     }
-}
-
-/// The folders with blocks of a group. Waits for the disk.
-pub(super) fn folders_of(group: GroupId, disk: &dyn Disk) -> Vec<FilePath> {
-    let Ok(streams) = FilePath::new("streams") else {
-        return Vec::new();
-    };
-    let prefix = format!("{}-", group.0);
-    let names = disk.list(&streams).unwrap_or_default();
-    let names = names.iter().filter(|name| name.starts_with(&prefix));
-    names.filter_map(|name| streams.join(name).ok()).collect()
 }
 
 #[cfg(test)]

@@ -36,7 +36,9 @@ impl Core {
             }
             if let Some(slot) = self.slot_mut(group) {
                 slot.write_again(now);
+                slot.read_again(now);
             }
+            self.look_at_hand_over(group);
             self.expire(group);
             self.give_up_reads(group);
             self.consumers_tick(group);
@@ -117,7 +119,7 @@ impl Core {
     }
 
     /// Proposes what is open, unless enough is in flight: then it grows, up to the size of an entry.
-    fn propose(&mut self, group: GroupId) {
+    pub(super) fn propose(&mut self, group: GroupId) {
         let (mono, wall) = (self.now.mono, self.now.wall);
         let backlog = self.shared.budgets.backlog;
         let Some(slot) = self.groups.slots.get_mut(&group) else {
@@ -260,6 +262,7 @@ impl Core {
     }
 
     fn role_changed(&mut self, group: GroupId, role: Role, leader: Option<tidelock_base::ReplicaId>) {
+        let wall = self.now.wall;
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
@@ -268,11 +271,15 @@ impl Core {
         if role != Role::Leader && led {
             slot.leads = false;
             slot.expiring = false;
+            slot.handing_over = false;
+            slot.seal(wall);
             let mut lost = std::mem::take(&mut slot.open).waiters;
-            for sealed in slot.sealed.drain(..) {
-                lost.extend(sealed.waiters);
-            }
+            let sealed: Vec<Sealed> = slot.sealed.drain(..).collect();
             let reads = slot.reads.take_unconfirmed();
+            for mut entry in sealed {
+                self.acks_go_on(group, &entry.data, &mut entry.waiters);
+                lost.append(&mut entry.waiters);
+            }
             for waiter in lost.into_iter().map(|(_, waiter)| waiter).chain(reads) {
                 self.end(waiter, super::Done::Lost);
             }
@@ -322,6 +329,8 @@ impl Core {
         let rest = [
             slot.due(now.mono, now.wall),
             slot.write_again_at,
+            slot.unread.deadline(),
+            slot.transfers.deadline(),
             slot.reads.deadline(slot.leads),
             consumers,
             sources,
@@ -366,6 +375,7 @@ impl Slot {
     fn is_quiet(&self) -> bool {
         self.group != GroupId::META
             && self.failed.is_none()
+            && !self.handing_over
             && self.open.is_empty()
             && self.sealed.is_empty()
             && self.proposed.is_empty()

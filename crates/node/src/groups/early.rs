@@ -6,8 +6,9 @@
 //! one (DESIGN section 4, order per connection). From there on the read that serves it takes care: it waits for
 //! everything that was proposed before it.
 
-use super::Machine;
+use super::{Machine, Waiter};
 use crate::cell::Request;
+use crate::consumers::{AckWaiter, Entered};
 use crate::worker::Core;
 use std::collections::{BTreeMap, VecDeque};
 use tidelock_base::GroupId;
@@ -16,11 +17,27 @@ use tidelock_jetstream::command::WindowKey;
 /// Requests that wait, a group at most; the oldest are sent back for more, and come again.
 const WAITING_MAX: usize = 1_024;
 
+/// A request that is to be served behind what its connection has published before it.
+pub(crate) enum Behind {
+    /// One of the API.
+    Api(Request),
+    /// A pull request that does not wait; and where it entered, if it is not here.
+    Pull(Request, Option<Entered>),
+}
+
+impl Behind {
+    const fn request(&self) -> &Request {
+        match self {
+            Self::Api(request) | Self::Pull(request, _) => request,
+        }
+    }
+}
+
 /// What a leader has taken of each sender, and who waits for more.
 #[derive(Default)]
 pub(super) struct Early {
     taken: BTreeMap<WindowKey, u64>,
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<Behind>,
 }
 
 impl Early {
@@ -37,7 +54,7 @@ impl Early {
     }
 
     /// Adds a request; answers one that has to leave for it.
-    fn wait(&mut self, request: Request) -> Option<Request> {
+    fn wait(&mut self, request: Behind) -> Option<Behind> {
         self.waiting.push_back(request);
         (self.waiting.len() > WAITING_MAX)
             .then(|| self.waiting.pop_front())
@@ -50,19 +67,19 @@ impl Early {
     }
 
     /// Takes out all requests that wait.
-    pub(super) fn take_waiting(&mut self) -> VecDeque<Request> {
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Behind> {
         std::mem::take(&mut self.waiting)
     }
 
     /// Takes out the requests that need not wait any more.
-    fn due(&mut self) -> Vec<Request> {
+    fn due(&mut self) -> Vec<Behind> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
         let all = std::mem::take(&mut self.waiting);
         let (due, waiting) = all
             .into_iter()
-            .partition(|request| self.has_taken(request.id.sender, request.after));
+            .partition(|one: &Behind| self.has_taken(one.request().id.sender, one.request().after));
         self.waiting = waiting;
         Vec::from(due)
     }
@@ -70,31 +87,48 @@ impl Early {
 
 impl Core {
     /// Begins a request at the leader of its group, now or once the publishes before it are here.
-    pub(crate) fn begin_request(&mut self, group: GroupId, request: Request) {
+    pub(crate) fn begin_behind(&mut self, group: GroupId, one: Behind) {
         let held_up = self.is_held_up(group);
         let Some(slot) = self.slot_mut(group) else { return };
         // While nothing is written, the read itself refuses what it cannot see.
-        if held_up || slot.has_what_came_before(&request) {
-            return self.start_job(group, request);
+        if held_up || slot.has_what_came_before(one.request()) {
+            return self.begin_now(group, one);
         }
-        if let Some(oldest) = slot.early.wait(request) {
-            self.send_back(&oldest);
+        if let Some(oldest) = slot.early.wait(one) {
+            self.send_away(oldest);
+        }
+    }
+
+    fn begin_now(&mut self, group: GroupId, one: Behind) {
+        match one {
+            Behind::Api(request) => self.start_job(group, request),
+            Behind::Pull(request, entered) => {
+                self.read(group, Waiter::Ack(AckWaiter::Pull(Box::new(request), entered)));
+            }
+        }
+    }
+
+    /// It cannot wait here, and comes again.
+    fn send_away(&mut self, one: Behind) {
+        match one {
+            Behind::Api(request) => self.send_back(&request),
+            Behind::Pull(request, entered) => self.refuse_pull(request, entered),
         }
     }
 
     /// Publishes were taken: requests that waited for them begin.
     pub(super) fn begin_early(&mut self, group: GroupId) {
         let Some(slot) = self.slot_mut(group) else { return };
-        for request in slot.early.due() {
-            self.start_job(group, request);
+        for one in slot.early.due() {
+            self.begin_now(group, one);
         }
     }
 
     /// This node does not lead any more: what waits here finds the one that does.
     pub(super) fn send_early_away(&mut self, group: GroupId) {
         let Some(slot) = self.slot_mut(group) else { return };
-        for request in std::mem::take(&mut slot.early).waiting {
-            self.send_back(&request);
+        for one in std::mem::take(&mut slot.early).waiting {
+            self.send_away(one);
         }
     }
 }
@@ -124,8 +158,8 @@ mod tests {
         worker: WorkerId(0),
     };
 
-    fn request(number: u64, after: u64) -> Request {
-        Request {
+    fn request(number: u64, after: u64) -> Behind {
+        Behind::Api(Request {
             id: crate::cell::RequestId {
                 sender: SENDER,
                 number,
@@ -139,11 +173,11 @@ mod tests {
             payload: Bytes::new(),
             client: Bytes::new(),
             after,
-        }
+        })
     }
 
-    fn numbers(requests: &[Request]) -> Vec<u64> {
-        requests.iter().map(|request| request.id.number).collect()
+    fn numbers(requests: &[Behind]) -> Vec<u64> {
+        requests.iter().map(|one| one.request().id.number).collect()
     }
 
     #[test]

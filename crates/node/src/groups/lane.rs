@@ -155,7 +155,7 @@ impl Core {
             LaneEvent::Broken(error) => {
                 let news = !std::mem::replace(&mut state.broken, true);
                 state.retry_at = Some(now + RETRY_AFTER);
-                self.trouble_became_worse(What::Retry);
+                self.trouble_forgotten(What::Retry);
                 self.trouble(
                     What::Log,
                     &format_args!(

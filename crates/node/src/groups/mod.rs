@@ -24,8 +24,10 @@ mod damage;
 mod drive;
 mod early;
 mod effects;
+mod folders;
 mod formation;
 mod forwards;
+mod hand_over;
 mod lane;
 mod listing;
 mod membership;
@@ -37,8 +39,10 @@ mod room;
 mod snapshot;
 mod status;
 mod trouble;
+mod unread;
 mod view;
 
+pub(crate) use early::Behind;
 pub(crate) use effects::Fx;
 pub use listing::Listing;
 pub use meta::MetaNotice;
@@ -145,6 +149,8 @@ pub(crate) struct Slot {
     fetches: Vec<Fetch>,
     unsynced: VecDeque<(u64, BatchNo)>,
     armed: Option<Mono>,
+    /// Its leadership is being handed over.
+    handing_over: bool,
     /// When something else than its consensus is due.
     rest_due: Option<Mono>,
     /// Nothing waits in it: as long as only its consensus moves, nothing but that has to be looked at. Said at the end
@@ -154,6 +160,8 @@ pub(crate) struct Slot {
     charged: room::Charge,
     /// The disk has refused a block; when it is tried again.
     write_again_at: Option<Mono>,
+    /// Blocks that could not be read.
+    unread: unread::Unread,
     checkpoint: checkpoint::State,
     transfers: snapshot::Transfers,
     /// Where the log ended when the members last changed. What is committed beyond was sent along with the news that
@@ -212,6 +220,8 @@ pub(crate) struct Groups {
     timers: BTreeSet<(Mono, GroupId)>,
     next_token: u64,
     lives: u128,
+    /// Stores made so far.
+    stores: u64,
     meta_events: Vec<api::MetaEvent>,
     /// Where the leader of a group was last seen, for groups without a local replica.
     pub(crate) hints: BTreeMap<GroupId, NodeId>,
@@ -325,7 +335,8 @@ impl Core {
         let Machine::Stream(stream) = &mut slot.machine else {
             return;
         };
-        if stream.fetch(need) {
+        // What could not be read just now is asked for again after a pause.
+        if slot.unread.pauses(need.seq) || stream.fetch(need) {
             slot.fetches.push(Fetch {
                 seq: need.seq,
                 waiter,
@@ -358,42 +369,6 @@ impl Core {
         .into_iter()
         .flatten()
         .min()
-    }
-
-    /// Hands every leadership over that can be handed over; whether all are gone.
-    pub(crate) fn hand_over_all(&mut self) -> bool {
-        let now = self.now.mono;
-        let mut left = false;
-        let groups: Vec<GroupId> = self.groups.slots.keys().copied().collect();
-        for group in groups {
-            let Some(slot) = self.slot_mut(group) else {
-                continue;
-            };
-            if slot.raft.is_leader() && slot.raft.members().0.voters.len() > 1 {
-                left = true;
-                slot.raft.hand_over(now);
-            }
-        }
-        !left
-    }
-
-    /// Hands the leadership of a group to a node, or to the best one; whether that could begin.
-    pub(crate) fn step_down(&mut self, group: GroupId, to: Option<NodeId>) -> bool {
-        let now = self.now.mono;
-        let Some(slot) = self.slot_mut(group) else {
-            return false;
-        };
-        match to {
-            None => slot.raft.hand_over(now).is_some(),
-            Some(node) => {
-                let replica = slot
-                    .replicas
-                    .iter()
-                    .find(|replica| replica.node == node)
-                    .map(|replica| replica.id);
-                replica.is_some_and(|replica| slot.raft.transfer(now, replica).is_ok())
-            }
-        }
     }
 
     /// A disk operation has ended.

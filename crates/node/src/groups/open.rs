@@ -6,8 +6,9 @@
 use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{blocks_folder, checkpoint_file};
 use super::damage::{Kept, Unopened};
-use super::{Machine, Open, Slot, belonging, checkpoint, damage, snapshot};
-use crate::shared::Budgets;
+use super::folders::Folders;
+use super::trouble::What;
+use super::{Machine, Open, Slot, belonging, checkpoint, snapshot};
 use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -73,7 +74,41 @@ impl Birth {
     }
 }
 
+/// What a store is set up with beside its folder.
+pub(super) struct Sizes {
+    block: u64,
+    tail: u64,
+    first_io: u64,
+}
+
+/// A store may ask for so many operations before its numbers run into those of the next one: 34 years of a thousand a
+/// second.
+const IO_NUMBERS: u64 = 1 << 40;
+
+/// What a group is opened from.
+struct Newest {
+    /// The newest durable state, if it is not all in the log.
+    checkpoint: Option<Checkpoint>,
+    /// It is that of a snapshot, of which there is no checkpoint yet.
+    staged: bool,
+    /// The folders of blocks that a checkpoint or the log names.
+    named: Vec<String>,
+}
+
 impl Core {
+    /// For the next store of this worker. The disk reports to the group, whose store may have been replaced meanwhile by
+    /// that of a snapshot, or of another replica; so no two stores of a worker number their operations alike, but for those
+    /// with 16 million others between them.
+    pub(super) fn next_sizes(&mut self) -> Sizes {
+        let first_io = self.groups.stores.wrapping_mul(IO_NUMBERS);
+        self.groups.stores += 1;
+        Sizes {
+            block: self.shared.budgets.block,
+            tail: self.shared.budgets.tail,
+            first_io,
+        }
+    }
+
     /// Takes over this worker's lane and the groups that it holds. Those that cannot be opened are kept as they are;
     /// what becomes of a replica of the metadata is decided next, in [`Core::begin_formation`].
     pub(crate) fn open_groups(
@@ -86,14 +121,15 @@ impl Core {
         self.look_at_reserve();
         self.disk = Some(Arc::clone(disk));
         self.groups.damages.found(recovered.damage);
+        let folders = Folders::list(&**disk);
         for (group, recovered) in recovered.groups {
-            if let Err(why) = self.open_group(group, &recovered, &**disk) {
-                self.keep_group(group, &recovered, why, &**disk);
+            if let Err(why) = self.open_group(group, &recovered, &**disk, &folders) {
+                self.keep_group(group, &recovered, why, &folders);
             }
         }
     }
 
-    fn keep_group(&mut self, group: GroupId, recovered: &RecoveredGroup, why: Unopened, disk: &dyn Disk) {
+    fn keep_group(&mut self, group: GroupId, recovered: &RecoveredGroup, why: Unopened, folders: &Folders) {
         let why = self.with_places(group, why);
         if group != GroupId::META {
             tracing::error!("Group {group} cannot be opened: {why}; its files are kept");
@@ -102,7 +138,7 @@ impl Core {
             replica: recovered.replica,
             why,
             begun: !has_not_begun(recovered),
-            folders: damage::folders_of(group, disk),
+            folders: folders.of(group),
         };
         self.groups.damages.keep(group, kept);
     }
@@ -112,9 +148,14 @@ impl Core {
         group: GroupId,
         recovered: &RecoveredGroup,
         disk: &dyn Disk,
+        folders: &Folders,
     ) -> Result<(), Unopened> {
         let birth = Birth::decode(&recovered.created).ok_or("its record of creation is lost")?;
-        let (checkpoint, staged) = self
+        let Newest {
+            checkpoint,
+            staged,
+            mut named,
+        } = self
             .newest_checkpoint(group, recovered, disk)
             .map_err(|why| why.in_file(&self.path_of(&format!("groups/{group}"))))?;
         if group != GroupId::META && checkpoint.is_none() && has_not_begun(recovered) {
@@ -124,17 +165,12 @@ impl Core {
         }
         check_whole(group, &birth, recovered, checkpoint.as_ref())?;
         let new = folder_of(group, recovered.replica);
+        let sizes = self.next_sizes();
         let machine = match &checkpoint {
-            Some(checkpoint) => restore(
-                group,
-                checkpoint,
-                &birth,
-                recovered.damaged,
-                (disk, &self.shared.budgets),
-            )?,
+            Some(checkpoint) => restore(group, checkpoint, &birth, recovered.damaged, (disk, &sizes))?,
             None => {
                 remove_blocks(&new, disk).map_err(|why| self.path_of(&why))?;
-                found(group, &birth, &new, &self.shared.budgets)?
+                found(group, &birth, &new, &sizes)?
             }
         };
         let start = start_of(&birth, recovered, checkpoint.as_ref());
@@ -148,7 +184,16 @@ impl Core {
             self.groups.formation.birth = Some(recovered.created.clone());
         }
         let folder = checkpoint.map_or(new, |checkpoint| checkpoint.folder);
-        self.add_slot(group, recovered.replica, &birth, machine, start, folder)?;
+        named.push(folder.clone());
+        self.add_slot(group, recovered.replica, &birth, machine, start, folder.clone())?;
+        if !recovered.damaged && !self.groups.damages.touch(group) {
+            folders.remove_unnamed(group, &named, disk);
+            named.retain(|name| *name != folder);
+            let left = folders.files_in(group, &named, disk);
+            if let Some(slot) = self.slot_mut(group) {
+                slot.checkpoint.left = left;
+            }
+        }
         if recovered.damaged {
             self.goes_on_alone(group, &birth, recovered);
         }
@@ -173,20 +218,22 @@ impl Core {
         );
     }
 
-    /// The newest durable state: that of an installed snapshot, or the file of checkpoints.
+    /// The newest durable state: that of an installed snapshot, or of the file of checkpoints.
     fn newest_checkpoint(
         &self,
         group: GroupId,
         recovered: &RecoveredGroup,
         disk: &dyn Disk,
-    ) -> Result<(Option<Checkpoint>, bool), Unopened> {
+    ) -> Result<Newest, Unopened> {
         let file = checkpoint_file(group).map_err(|e| e.to_string())?;
+        let mut named = Vec::new();
         let stored = match disk.size(&file).and_then(|size| disk.read(&file, 0, size)) {
             Ok(bytes) => {
                 let (checkpoint, torn) = Checkpoint::read_file(&bytes).ok_or("its checkpoint is damaged")?;
                 if torn > 0 {
                     tracing::info!("Group {group}: the last checkpoint was not finished ({torn} bytes)");
                 }
+                named.push(checkpoint.folder.clone());
                 // What a replica left behind that was lost is not this one's.
                 Some(checkpoint).filter(|checkpoint| checkpoint.replica == recovered.replica)
             }
@@ -197,12 +244,18 @@ impl Core {
             .snapshot
             .as_ref()
             .and_then(|snapshot| snapshot::checkpoint_of(&snapshot.blob));
-        Ok(match (stored, installed) {
+        named.extend(installed.iter().map(|installed| installed.folder.clone()));
+        let (checkpoint, staged) = match (stored, installed) {
             (Some(stored), Some(installed)) if stored.position.index < installed.position.index => {
                 (Some(installed), true)
             }
             (None, Some(installed)) => (Some(installed), true),
             (stored, _) => (stored, false),
+        };
+        Ok(Newest {
+            checkpoint,
+            staged,
+            named,
         })
     }
 
@@ -282,8 +335,10 @@ impl Core {
             charged: super::room::Charge::default(),
             write_again_at: None,
             fetches: Vec::new(),
+            unread: super::unread::Unread::default(),
             unsynced: VecDeque::new(),
             armed: None,
+            handing_over: false,
             rest_due: None,
             quiet: false,
             checkpoint: checkpoint::State::in_folder(folder),
@@ -417,7 +472,7 @@ impl Core {
             Start::found(&birth.voters)
         };
         let folder = folder_of(entry.group, me);
-        let machine = found(entry.group, birth, &folder, &self.shared.budgets)?;
+        let machine = found(entry.group, birth, &folder, &self.next_sizes())?;
         self.add_slot(entry.group, me, birth, machine, start, folder)
             .map_err(|why| why.to_string())?;
         let now = self.now.mono;
@@ -452,6 +507,7 @@ impl Core {
         self.groups.touched.remove(&group);
         self.groups.ticked.remove(&group);
         self.groups.wanted_checkpoints.remove(&group);
+        self.trouble_forgotten(What::Reads(group));
         let durable = slot.durable;
         self.discharge(&slot);
         self.end_all(*slot);
@@ -510,13 +566,13 @@ fn unstartable(error: &StartError) -> Unopened {
 }
 
 /// The state of a new group.
-fn found(group: GroupId, birth: &Birth, folder: &str, budgets: &Budgets) -> Result<Machine, String> {
+fn found(group: GroupId, birth: &Birth, folder: &str, sizes: &Sizes) -> Result<Machine, String> {
     if group == GroupId::META {
         let meta = Meta::restore(&birth.meta).map_err(|e| e.to_string())?;
         return Ok(Machine::Meta(Box::new(meta)));
     }
     let config = StreamConfig::decode(&birth.config).map_err(|e| e.to_string())?;
-    let store = store_config(folder, budgets)?;
+    let store = store_config(folder, sizes)?;
     Ok(Machine::Stream(Box::new(Stream::create(
         config,
         birth.created,
@@ -547,7 +603,7 @@ pub(super) fn restore(
     checkpoint: &Checkpoint,
     birth: &Birth,
     damaged: bool,
-    (disk, budgets): (&dyn Disk, &Budgets),
+    (disk, sizes): (&dyn Disk, &Sizes),
 ) -> Result<Machine, String> {
     if group == GroupId::META {
         let state = checkpoint.states.last().ok_or("there is no state")?;
@@ -556,7 +612,7 @@ pub(super) fn restore(
     }
     let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
     let on_loss = if alone { OnLoss::Report } else { OnLoss::Refuse };
-    let store = store_config(&checkpoint.folder, budgets)?;
+    let store = store_config(&checkpoint.folder, sizes)?;
     let states: Vec<&[u8]> = checkpoint.states.iter().map(|state| &state[..]).collect();
     let mut stream = Stream::restore(store, &states, disk, on_loss).map_err(|e| e.to_string())?;
     let lost = stream.store().lost();
@@ -572,11 +628,12 @@ pub(super) fn restore(
     Ok(Machine::Stream(Box::new(stream)))
 }
 
-fn store_config(folder: &str, budgets: &Budgets) -> Result<StoreConfig, String> {
+fn store_config(folder: &str, sizes: &Sizes) -> Result<StoreConfig, String> {
     let folder = blocks_folder(folder).map_err(|e| e.to_string())?;
     Ok(StoreConfig {
-        block_bytes: budgets.block,
-        tail_bytes: budgets.tail,
+        block_bytes: sizes.block,
+        tail_bytes: sizes.tail,
+        first_io: sizes.first_io,
         ..StoreConfig::new(StoreKind::File, folder)
     })
 }

@@ -1,12 +1,15 @@
 //! Filling a replica whose leader has no log for it any more: a manifest, and the block files that it names.
 //!
 //! The leader pins its files, makes a checkpoint and offers it; the receiver fetches the files into a folder of its
-//! own, piece by piece, and syncs them; the log's record of the installed snapshot is the point from which the new state
-//! counts (DESIGN section 9), whatever crashes before or after.
+//! own, piece by piece, and syncs them, and brings the state back from them; only then the log is told. Its record of
+//! the installed snapshot is the point from which the new state counts (DESIGN section 9), whatever crashes before or
+//! after. Whatever fails before that point leaves the old state as it was: the files go, and the leader offers a
+//! snapshot again.
 
 use super::chain::{Checkpoint, put, put_with, take};
 use super::checkpoint::{self, FileJob, blocks_folder};
 use super::open::Birth;
+use super::trouble::What;
 use super::{Machine, Slot};
 use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
 use crate::worker::{Core, IoJob, IoOwner};
@@ -15,8 +18,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
-use tidelock_record::{FilePath, IoDone, IoOp, IoOutput};
-use tidelock_replica::{Install, LogPosition, Members, SnapshotEvents};
+use tidelock_record::{FilePath, IoDone, IoOp, IoOutput, IoToken};
+use tidelock_replica::{Install, InstallError, LogPosition, Members, SnapshotEvents};
 
 /// Subject of a request for a piece of a file; never a client's.
 const FILE_SUBJECT: &[u8] = b"$TL.FILE";
@@ -24,13 +27,15 @@ const FILE_SUBJECT: &[u8] = b"$TL.FILE";
 const PIECE: u64 = 1 << 20;
 /// A transfer from which nothing is heard for this long is given up.
 const QUIET_MAX: Duration = Duration::from_secs(30);
-/// A received snapshot is put in force at this attempt at the latest, or the replica stops.
+/// The state of a received snapshot is brought back at this attempt at the latest, or the files are fetched anew.
 const RESTORES_MAX: usize = 3;
+/// Pause between two attempts.
+const RESTORE_AGAIN: Duration = Duration::from_secs(1);
 /// Request numbers from here on are pieces of files.
 const FILE_NUMBERS: u64 = 1 << 62;
 
 /// Transfers of one group, in either direction.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Transfers {
     /// As leader: whom to offer a snapshot once the store is flushed.
     needed: Vec<ReplicaId>,
@@ -41,7 +46,6 @@ pub(super) struct Transfers {
 }
 
 /// A snapshot that is being received.
-#[derive(Debug)]
 struct Staging {
     install: Install,
     checkpoint: Checkpoint,
@@ -50,6 +54,27 @@ struct Staging {
     offset: u64,
     heard: Mono,
     created: bool,
+    /// The write of a piece that is out: the late end of one for a snapshot that was given up is not this one's.
+    writing: Option<IoToken>,
+    /// Its files so far, whole or not.
+    begun: Vec<FilePath>,
+    /// The state could not be brought back so often, and is tried again at this time.
+    failures: usize,
+    again_at: Option<Mono>,
+    /// The state. From here on the log may name the files, and nothing is given up any more.
+    machine: Option<Machine>,
+}
+
+impl Transfers {
+    /// When the state of a snapshot that was received is to be brought back once more.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.staging.as_ref().and_then(|staging| staging.again_at)
+    }
+
+    /// The files of a snapshot that is being received.
+    pub(super) fn into_files(self) -> Vec<FilePath> {
+        self.staging.map_or_else(Vec::new, |staging| staging.begun)
+    }
 }
 
 impl Transfers {
@@ -128,19 +153,17 @@ impl Core {
                 stream.unpin();
             }
         }
-        if slot
-            .transfers
-            .staging
-            .as_ref()
-            .is_some_and(|staging| staging.heard + QUIET_MAX <= now)
-            && let Some(staging) = slot.transfers.staging.take()
-        {
-            tracing::warn!(
-                "Snapshot of stream {:?} was not received in time; asking again",
-                slot.name
-            );
-            slot.raft.install_failed(staging.install.position);
-            self.groups.touched.insert(group);
+        if let Some(staging) = &slot.transfers.staging {
+            let quiet = staging.heard + QUIET_MAX <= now && staging.machine.is_none();
+            if staging.again_at.is_some_and(|at| at <= now) {
+                self.bring_back(group);
+            } else if quiet {
+                tracing::warn!(
+                    "Snapshot of stream {:?} was not received in time; asking again",
+                    slot.name
+                );
+                self.give_up_install(group);
+            }
         }
         self.offer_snapshots(group);
     }
@@ -198,6 +221,7 @@ impl Core {
             let len = len.try_into().map(u64::from_le_bytes).unwrap_or(0);
             files.push_back((String::from_utf8_lossy(name).into_owned(), len));
         }
+        debug_assert!(slot.transfers.staging.is_none(), "one at a time");
         slot.transfers.staging = Some(Staging {
             install,
             checkpoint,
@@ -206,8 +230,25 @@ impl Core {
             offset: 0,
             heard: now,
             created: false,
+            writing: None,
+            begun: Vec::new(),
+            failures: 0,
+            again_at: None,
+            machine: None,
         });
         self.next_piece(group);
+    }
+
+    /// Gives up a snapshot that is being received: what has been written of it goes, and the leader finds out. The log
+    /// does not know of it. Operations on files run in order, so that what is still being written goes, too, and a
+    /// snapshot that is received next may use the same names.
+    fn give_up_install(&mut self, group: GroupId) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        let Some(staging) = slot.transfers.staging.take() else {
+            return;
+        };
+        slot.raft.install_failed(staging.install.position);
+        self.remove_all(staging.begun.into_iter());
     }
 
     /// Asks for the next piece of the next file, or takes the snapshot once all are there.
@@ -222,12 +263,7 @@ impl Core {
             return;
         };
         let Some((name, len)) = staging.files.front() else {
-            let position = staging.install.position;
-            if let Err(error) = slot.raft.installed(position) {
-                tracing::warn!("Snapshot of stream {:?} not taken: {error}", slot.name);
-                slot.transfers.staging = None;
-            }
-            return;
+            return self.bring_back(group);
         };
         let payload = piece_of(name, staging.offset, *len);
         let request = Request {
@@ -333,14 +369,11 @@ impl Core {
         staging.heard = now;
         if reply.payload.len() as u64 != PIECE.min(len - staging.offset) {
             // The sender could not read it. What is there is no snapshot, and another attempt may fare better.
-            let position = staging.install.position;
             tracing::warn!(
                 "Snapshot of stream {:?} not received: {name} cannot be read",
                 slot.name
             );
-            slot.transfers.staging = None;
-            slot.raft.install_failed(position);
-            self.groups.touched.insert(group);
+            self.give_up_install(group);
             return true;
         }
         let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(&name));
@@ -349,6 +382,7 @@ impl Core {
         let files = &mut self.groups.files;
         if staging.offset == 0 && !staging.created {
             staging.created = true;
+            staging.begun.push(file.clone());
             requests.push(files.request(FileJob::Removal, IoOp::Remove { file: file.clone() }));
             requests.push(files.request(
                 FileJob::Removal,
@@ -368,7 +402,9 @@ impl Core {
             parts,
             sync: whole,
         };
-        requests.push(files.request(FileJob::Staged(group), write));
+        let request = files.request(FileJob::Staged(group), write);
+        staging.writing = Some(request.token);
+        requests.push(request);
         if whole {
             staging.files.pop_front();
             staging.offset = 0;
@@ -384,32 +420,36 @@ impl Core {
 
     /// A piece is written.
     pub(super) fn staged(&mut self, group: GroupId, done: &IoDone) {
-        if let Err(error) = &done.result
-            && let Some(slot) = self.slot_mut(group)
-            && let Some(staging) = slot.transfers.staging.take()
-        {
-            tracing::warn!("Snapshot of stream {:?} cannot be written: {error}", slot.name);
-            slot.raft.install_failed(staging.install.position);
+        let Some(slot) = self.slot_mut(group) else { return };
+        let name = &slot.name;
+        let staging = slot.transfers.staging.as_mut();
+        let Some(staging) = staging.filter(|staging| staging.writing == Some(done.token)) else {
             return;
+        };
+        staging.writing = None;
+        if let Err(error) = &done.result {
+            tracing::warn!("Snapshot of stream {name:?} cannot be written: {error}");
+            return self.give_up_install(group);
         }
         self.next_piece(group);
     }
 
-    /// A snapshot is durable and in force: the state is swapped for it.
-    fn snapshot_restored(&mut self, group: GroupId, position: LogPosition) {
+    /// All files of a snapshot are there and synced: the state is brought back from them, and the log is told.
+    fn bring_back(&mut self, group: GroupId) {
+        let now = self.now.mono;
         let Some(disk) = self.disk.clone() else { return };
-        let (budgets, boot) = (self.shared.budgets, self.shared.identity.boot);
+        let (sizes, boot) = (self.next_sizes(), self.shared.identity.boot);
         let Some(slot) = self.slot_mut(group) else { return };
-        let Some(staging) = slot.transfers.staging.take() else {
+        let name = std::sync::Arc::clone(&slot.name);
+        let Some(staging) = &mut slot.transfers.staging else {
             return;
         };
-        debug_assert_eq!(
-            staging.install.position, position,
-            "the snapshot that was staged is restored"
-        );
+        if staging.machine.is_some() {
+            return;
+        }
         let birth = Birth {
             account: String::new(),
-            name: slot.name.to_string(),
+            name: name.to_string(),
             config: Bytes::new(),
             created: tidelock_base::Wall(0),
             rev: 0,
@@ -417,29 +457,68 @@ impl Core {
             voters: vec![ReplicaId(0), ReplicaId(0)],
             meta: Bytes::new(),
         };
-        let restore = || super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &budgets));
-        // A read that fails once is no damage.
-        let restored = (1..RESTORES_MAX).fold(restore(), |restored, _| restored.or_else(|_| restore()));
-        match restored {
+        staging.heard = now;
+        match super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &sizes)) {
             Ok(machine) => {
-                let old = std::mem::replace(&mut slot.machine, machine);
-                slot.queue.clear();
-                slot.applying = None;
-                // The blocks that they wait for were of the old state; the new one may have others.
-                for fetch in slot.fetches.drain(..) {
-                    slot.reads.fetched(fetch.waiter);
+                let position = staging.install.position;
+                staging.again_at = None;
+                staging.machine = Some(machine);
+                let told = slot.raft.installed(position);
+                match told {
+                    Ok(()) => {}
+                    // A replica that has stopped leaves everything as it is until the next start.
+                    Err(InstallError::Failed) => slot.transfers.staging = None,
+                    Err(InstallError::NotStaging) => self.give_up_install(group),
                 }
-                slot.applied_term = position.term;
-                slot.checkpoint = checkpoint::State::in_folder(staging.checkpoint.folder);
-                if let Machine::Stream(old) = old {
-                    slot.checkpoint.left = old.store().all_files();
-                }
+                self.trouble_over(What::Snapshots);
             }
             Err(text) => {
-                self.stop_replica(group, text);
-                return;
+                // A read that fails once is no damage.
+                staging.failures += 1;
+                let again = staging.failures < RESTORES_MAX;
+                staging.again_at = again.then(|| now + RESTORE_AGAIN);
+                self.trouble(
+                    What::Snapshots,
+                    &format_args!(
+                        "A snapshot of stream {name:?} was received and cannot be read, and is tried again: {text}"
+                    ),
+                );
+                if !again {
+                    self.give_up_install(group);
+                }
             }
         }
+    }
+
+    /// A snapshot is durable and in force: the state is swapped for it.
+    fn snapshot_restored(&mut self, group: GroupId, position: LogPosition) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        let staging = slot
+            .transfers
+            .staging
+            .take_if(|staging| staging.install.position == position);
+        let Some((machine, checkpoint)) =
+            staging.and_then(|staging| Some((staging.machine?, staging.checkpoint)))
+        else {
+            let text = "a snapshot is in force whose state is not here".to_owned();
+            return self.stop_replica(group, text);
+        };
+        let old = std::mem::replace(&mut slot.machine, machine);
+        slot.queue.clear();
+        slot.applying = None;
+        // The blocks that they wait for were of the old state; the new one may have others.
+        for fetch in slot.fetches.drain(..) {
+            slot.reads.fetched(fetch.waiter);
+        }
+        slot.unread = super::unread::Unread::default();
+        slot.applied_term = position.term;
+        let mut left = std::mem::take(&mut slot.checkpoint.left);
+        if let Machine::Stream(old) = old {
+            left.extend(old.store().all_files());
+        }
+        slot.checkpoint = checkpoint::State::in_folder(checkpoint.folder);
+        slot.checkpoint.left = left;
+        self.trouble_forgotten(What::Reads(group));
         self.charge(group);
         if group == GroupId::META {
             self.publish_directory(|directory| directory.applied = position.index);
@@ -477,9 +556,13 @@ impl Core {
         for waiter in waiters.into_iter().map(|(_, waiter)| waiter).chain(reads) {
             self.end(waiter, super::Done::Lost);
         }
+        // What a snapshot has replaced or was to replace it with goes, too.
+        let mut files = std::mem::take(&mut slot.transfers).into_files();
+        files.append(&mut slot.checkpoint.left);
         if let Machine::Stream(stream) = &slot.machine {
-            self.remove_all(stream.store().all_files().into_iter());
+            files.extend(stream.store().all_files());
         }
+        self.remove_all(files.into_iter());
     }
 }
 

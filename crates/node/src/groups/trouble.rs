@@ -37,6 +37,10 @@ pub(super) enum What {
     Blocks,
     /// Checkpoints are not written.
     Checkpoints,
+    /// The state of received snapshots is not brought back.
+    Snapshots,
+    /// Blocks of a stream are not read.
+    Reads(GroupId),
 }
 
 impl What {
@@ -49,6 +53,8 @@ impl What {
             Self::Relocation => "Write-ahead log: old records are moved again",
             Self::Blocks => "Blocks of streams are written again",
             Self::Checkpoints => "Checkpoints of streams are written again",
+            Self::Reads(_) => "Blocks of a stream can be read again",
+            Self::Snapshots => "Received snapshots of streams can be read again",
         }
     }
 }
@@ -118,8 +124,8 @@ impl Core {
         }
     }
 
-    /// A trouble has become another one, which has lines of its own.
-    pub(super) fn trouble_became_worse(&mut self, what: What) {
+    /// A trouble has become another one, which has lines of its own, or what it was about is gone.
+    pub(super) fn trouble_forgotten(&mut self, what: What) {
         self.groups.trouble.lasting.remove(&what);
     }
 
@@ -173,8 +179,8 @@ impl Core {
                 self.end(waiter, Done::Refused(ApiErrorCode::ClusterNotAvail));
             }
         }
-        for request in early {
-            self.begin_request(group, request);
+        for one in early {
+            self.begin_behind(group, one);
         }
     }
 

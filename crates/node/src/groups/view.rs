@@ -3,7 +3,9 @@
 use super::{Machine, Slot};
 use crate::worker::Worker;
 use std::sync::Arc;
-use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
+use tidelock_api::Time;
+use tidelock_base::{GroupId, LogIndex, ReplicaId, StreamSeq, Term};
+use tidelock_jetstream::stream::Stream;
 
 /// One replica, between two turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,13 @@ pub struct ReplicaView {
     pub digest: Option<u64>,
     /// Messages in the stream; 0 for the metadata.
     pub messages: u64,
+    /// Last sequence that the stream has used; 0 for the metadata.
+    pub last_seq: StreamSeq,
+    /// What stands for the stream as an origin of others: a hash of the moment at which it was created; empty for the
+    /// metadata.
+    pub identity: String,
+    /// How far each of its sources, or its mirror, has come: identity of the origin, and its last sequence that is dealt with.
+    pub copied: Vec<(Box<[u8]>, StreamSeq)>,
     /// Who votes in its group, as of the last entry applied.
     pub voters: Vec<ReplicaId>,
     /// Who follows without a vote.
@@ -49,12 +58,12 @@ impl Slot {
     fn view(&self) -> ReplicaView {
         // A replica that waits for its first snapshot has no state of its own.
         let whole = self.applying.is_none() && self.applied() > LogIndex(0);
-        let (digest, messages) = match &self.machine {
+        let (digest, stream) = match &self.machine {
             Machine::Stream(stream) => (
                 (whole && stream.is_at_boundary()).then(|| stream.digest()),
-                stream.state().msgs,
+                Some(&**stream),
             ),
-            Machine::Meta(meta) => (whole.then(|| meta.digest()), 0),
+            Machine::Meta(meta) => (whole.then(|| meta.digest()), None),
         };
         let members = self.raft.members().0;
         ReplicaView {
@@ -66,7 +75,15 @@ impl Slot {
             commit: self.raft.commit(),
             applied: self.applied(),
             digest,
-            messages,
+            messages: stream.map_or(0, |stream| stream.state().msgs),
+            last_seq: stream.map_or(StreamSeq(0), Stream::last_seq),
+            identity: stream.map_or_else(String::new, |stream| {
+                tidelock_auth::hash8(Time(stream.created()).to_string().as_bytes())
+            }),
+            copied: stream.map_or_else(Vec::new, |stream| {
+                let sources = stream.sources();
+                sources.map(|(_, at)| (at.identity.clone(), at.seq)).collect()
+            }),
             voters: members.voters.clone(),
             learners: members.learners.clone(),
             listed: self.replicas.iter().map(|replica| replica.id).collect(),

@@ -588,12 +588,8 @@ fn start_of(
     } else {
         position
     };
-    let begun_anew = stream.source(&feed.key).is_some() && position == StreamSeq(0);
-    let start = match from {
-        StreamSeq(0) if begun_anew => Some(StreamSeq(1)),
-        StreamSeq(0) => None,
-        from => Some(from.next()),
-    };
+    // An origin that was made anew is begun like one that was never read: as the configuration says.
+    let start = (from > StreamSeq(0)).then(|| from.next());
     Ok((known, position, start))
 }
 

@@ -13,13 +13,13 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tidelock_base::{BootId, Mono, NodeId, Now, Wall, WorkerId};
+use tidelock_base::{BootId, GroupId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
 use tidelock_node::{
     Addresses, Budgets, Cell, ConnKey, HangUp, IoOwner, Listener, NodeShared, Output, ReplicaView,
     ServerIdentity, Worker,
 };
-use tidelock_record::{Disk, IoDone, IoOp, IoRequest, MemDisk};
+use tidelock_record::{Disk, IoDone, IoOp, IoRequest, IoToken, MemDisk};
 use tidelock_wal::{LaneConfig, recover_all};
 
 /// Port of every node's route listener.
@@ -103,6 +103,8 @@ pub(crate) struct Node {
     pub(crate) disk: Option<Arc<MemDisk>>,
     /// By worker: operations for the disk. A turn begins with the results of all that were asked for before it.
     disk_jobs: Vec<VecDeque<(IoOwner, IoRequest)>>,
+    /// By worker: the last number that an operation of a group's store had in this life.
+    store_ops: Vec<BTreeMap<GroupId, IoToken>>,
     /// The disk does nothing for now.
     disk_held: bool,
     /// What was written into files of checkpoints.
@@ -252,6 +254,7 @@ impl Net {
             shared,
             mail: workers.iter().map(|_| VecDeque::new()).collect(),
             disk_jobs: workers.iter().map(|_| VecDeque::new()).collect(),
+            store_ops: workers.iter().map(|_| BTreeMap::new()).collect(),
             workers,
             keys: BTreeMap::new(),
             running: true,
@@ -583,6 +586,13 @@ impl Net {
         );
         self.hops += out.cells.len() as u64 + 2 * u64::from(!out.io.is_empty());
         for job in out.io {
+            if let IoOwner::Store(group) = job.owner {
+                for IoRequest { token, .. } in &job.requests {
+                    // Else an operation of a store that was there before could be taken for one of this store.
+                    let last = self.nodes[node].store_ops[worker].insert(group, *token);
+                    assert!(last < Some(*token), "{group}: {token:?} after {last:?}");
+                }
+            }
             let requests = job.requests.into_iter().map(|request| (job.owner, request));
             self.nodes[node].disk_jobs[worker].extend(requests);
         }

@@ -3,6 +3,7 @@
 use super::publisher::short;
 use super::{Actor, Line, Scene};
 use crate::client::{ClientId, Heard, Reply};
+use crate::copies::{CopyAudit, From, STREAMS};
 use crate::history::Audit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,6 +16,8 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Auditor {
     audit: Audit,
+    /// The same of a stream that copies or is copied.
+    copy: CopyAudit,
     line: Line,
     asked: BTreeMap<u64, u64>,
     /// First and last sequence, once known.
@@ -30,8 +33,14 @@ impl Auditor {
             node,
             messages: BTreeMap::new(),
         };
+        let copy = CopyAudit {
+            stream,
+            node,
+            ..CopyAudit::default()
+        };
         Self {
             audit,
+            copy,
             line: Line::default(),
             asked: BTreeMap::new(),
             to_read: None,
@@ -68,7 +77,11 @@ impl Auditor {
         }
         if self.asked.is_empty() && !self.done {
             self.done = true;
-            scene.history.audits.push(self.audit.clone());
+            if STREAMS.contains(&stream) {
+                scene.history.copies.audits.push(self.copy.clone());
+            } else {
+                scene.history.audits.push(self.audit.clone());
+            }
         }
     }
 
@@ -81,6 +94,8 @@ impl Auditor {
                     .and_then(|state| state.get(name))
                     .and_then(serde_json::Value::as_u64)
             };
+            let created = body.get("created").and_then(serde_json::Value::as_str);
+            self.copy.created = created.unwrap_or_default().to_owned();
             if let Some((first, last)) = state("first_seq").zip(state("last_seq")) {
                 self.to_read = Some((first.max(1)..=last).collect());
             }
@@ -89,9 +104,11 @@ impl Auditor {
                 .header("Nats-Sequence")
                 .and_then(|seq| seq.parse::<u64>().ok());
             if found == Some(seq) {
-                self.audit
-                    .messages
-                    .insert(seq, short(&String::from_utf8_lossy(&reply.payload)));
+                let payload = short(&String::from_utf8_lossy(&reply.payload));
+                let from = reply.header("Nats-Stream-Source");
+                let from = from.and_then(|text| From::parse(&text));
+                self.copy.messages.insert(seq, (payload.clone(), from));
+                self.audit.messages.insert(seq, payload);
             } else if reply.status() != 404
                 && let Some(to_read) = &mut self.to_read
             {

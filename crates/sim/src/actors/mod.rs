@@ -3,6 +3,8 @@
 mod auditor;
 mod core;
 mod echo;
+mod feeder;
+mod keeper;
 mod keys;
 mod nemesis;
 mod operator;
@@ -13,6 +15,8 @@ mod setup;
 pub(crate) use auditor::Auditor;
 pub(crate) use core::Core;
 pub(crate) use echo::Echo;
+pub(crate) use feeder::Feeder;
+pub(crate) use keeper::Keeper;
 pub(crate) use keys::Keys;
 pub(crate) use nemesis::Nemesis;
 pub(crate) use operator::Operator;

@@ -1,6 +1,7 @@
 //! The judges: each looks at the history or at the replicas and lists what breaks a promise.
 
 mod acked;
+mod copies;
 mod linearizable;
 mod liveness;
 mod once;
@@ -8,6 +9,7 @@ mod order;
 mod queue;
 mod replicas;
 
+pub(crate) use copies::{CopyWatch, copied, is_emptied};
 pub(crate) use liveness::silent;
 pub(crate) use replicas::Replicas;
 
@@ -20,6 +22,7 @@ pub(crate) fn judge(history: &History) -> Vec<String> {
     found.extend(once::check(history));
     found.extend(order::check(history));
     found.extend(queue::check(history));
+    found.extend(copies::check(&history.copies));
     found.extend(linearizable::check(history));
     found
 }

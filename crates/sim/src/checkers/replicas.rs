@@ -87,6 +87,7 @@ impl Replicas {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidelock_base::StreamSeq;
 
     fn view(replica: u64, term: u64, leads: bool, applied: u64, digest: u64) -> ReplicaView {
         ReplicaView {
@@ -99,6 +100,9 @@ mod tests {
             applied: LogIndex(applied),
             digest: Some(digest),
             messages: 0,
+            last_seq: StreamSeq(0),
+            identity: String::new(),
+            copied: Vec::new(),
             voters: Vec::new(),
             learners: Vec::new(),
             listed: Vec::new(),

@@ -2,12 +2,13 @@
 //!
 //! Little-endian, no padding; the configuration is kept beside it by the stream:
 //! ```text
-//! version u8 (1) | id u64 | epoch u32 | reset_epoch u32 | created i64 | delivered stream u64, consumer u64
+//! version u8 (2) | id u64 | epoch u32 | reset_epoch u32 | created i64 | delivered stream u64, consumer u64
 //! | last_delivered i64 | last_ack i64 | paused_until i64 | activity u64
 //! | count u32 | (seq u64 | deliver_seq u64 | deadline i64, 0 if queued | deliveries u32 | queued u8) x count
 //! | count u32 | exhausted seq u64 x count
+//! | held u8 | if held: floor stream u64, consumer u64
 //! ```
-//! Sequences rise within each list.
+//! Sequences rise within each list. Version 1 ends before `held`.
 
 use super::{ConsumerState, Pending, Position};
 use crate::Malformed;
@@ -17,7 +18,8 @@ use crate::digest::Running;
 use roaring::RoaringTreemap;
 use tidelock_base::{ConsumerId, DeliverSeq, StreamSeq, Wall};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_WITHOUT_HELD: u8 = 1;
 /// Bytes of one pending message.
 const ENTRY_BYTES: usize = 29;
 
@@ -47,6 +49,11 @@ impl ConsumerState {
         for seq in &self.exhausted {
             out.put_u64(seq);
         }
+        out.put_u8(u8::from(self.held_floor.is_some()));
+        if let Some(floor) = self.held_floor {
+            out.put_u64(floor.stream_seq.0);
+            out.put_u64(floor.deliver_seq.0);
+        }
     }
 
     /// Reads what [`Self::encode`] wrote, all of it.
@@ -55,7 +62,8 @@ impl ConsumerState {
     /// The bytes are something else.
     pub fn decode(bytes: &[u8], config: ConsumerConfig) -> Result<Self, Malformed> {
         let mut from = Reader::new(bytes);
-        if from.u8("consumer version")? != VERSION {
+        let version = from.u8("consumer version")?;
+        if !(VERSION_WITHOUT_HELD..=VERSION).contains(&version) {
             return Err(Malformed("consumer version"));
         }
         let mut state = Self::new(
@@ -77,6 +85,9 @@ impl ConsumerState {
         state.activity = from.u64("consumer activity")?;
         state.pending = decode_pending(&mut from, state.delivered)?;
         state.exhausted = decode_exhausted(&mut from, state.delivered)?;
+        if version > VERSION_WITHOUT_HELD {
+            state.held_floor = decode_held(&mut from, state.done_floor())?;
+        }
         from.end("consumer end")?;
         Ok(state)
     }
@@ -124,4 +135,20 @@ fn decode_exhausted(from: &mut Reader<'_>, delivered: Position) -> Result<Roarin
         exhausted.insert(seq);
     }
     Ok(exhausted)
+}
+
+fn decode_held(from: &mut Reader<'_>, most: Position) -> Result<Option<Position>, Malformed> {
+    const WHAT: &str = "consumer floor";
+    match from.u8(WHAT)? {
+        0 => Ok(None),
+        1 => {
+            let floor = Position {
+                stream_seq: StreamSeq(from.u64(WHAT)?),
+                deliver_seq: DeliverSeq(from.u64(WHAT)?),
+            };
+            let fits = floor.stream_seq <= most.stream_seq && floor.deliver_seq <= most.deliver_seq;
+            fits.then_some(Some(floor)).ok_or(Malformed(WHAT))
+        }
+        _ => Err(Malformed(WHAT)),
+    }
 }

@@ -180,17 +180,83 @@ fn the_last_delivery_is_the_last_but_a_late_acknowledgement_counts() {
         "deliver: 1#1x1 2#2x1 3#3x1 | floor 0/0 pending 3 queue [] due 31
          expire: 1x1 2x1 3x1 | floor 0/0 pending 3 queue [1, 2, 3] due -1
          deliver: 1#4x2 2#5x2 | floor 0/0 pending 3 queue [3] due 61
-         expire: 1x2! 2x2! | floor 2/2 pending 1 queue [3] due -1
-         ack: free 1 DoneLate | floor 2/2 pending 1 queue [3] due -1
-         ack: Ignored | floor 2/2 pending 1 queue [3] due -1
-         ack: Ignored | floor 2/2 pending 1 queue [3] due -1
-         deliver: 3#6x2 | floor 2/2 pending 1 queue [] due 93
-         ack: Naked { deliver_seq: DeliverSeq(3), count: 2, exhausted: true } | floor 3/6 pending 0 queue [] due -1",
+         expire: 1x2! 2x2! | floor 0/0 pending 1 queue [3] due -1
+         ack: free 1 DoneLate | floor 0/0 pending 1 queue [3] due -1
+         ack: Ignored | floor 0/0 pending 1 queue [3] due -1
+         ack: Ignored | floor 0/0 pending 1 queue [3] due -1
+         deliver: 3#6x2 | floor 0/0 pending 1 queue [] due 93
+         ack: Naked { deliver_seq: DeliverSeq(3), count: 2, exhausted: true } | floor 0/0 pending 0 queue [] due -1",
     );
+    assert_eq!(script.state.num_redelivered(), 2);
     let wants = [1, 2, 3, 4].map(|seq| script.state.still_wants(StreamSeq(seq)));
     assert_eq!(wants, [false, true, true, true]);
     script.state.stream_removed(StreamSeq(2));
     assert!(!script.state.still_wants(StreamSeq(2)));
+}
+
+/// nats-server 2.15.1 reports these floors; what it resets a consumer to passes over messages that were given up.
+#[test]
+fn a_message_given_up_holds_the_floor_until_what_came_later_is_done() {
+    let once = &format!(r#"{EXPLICIT},"max_deliver":1"#);
+    let nak = AckKind::Nak { delay_ns: None };
+    let run = |fields: &str, naks: &[u64], rest: &dyn Fn(&mut ConsumerState)| {
+        let mut state = consumer(fields);
+        state.deliver((1..=5).map(StreamSeq), Wall(1), &mut |_| {});
+        for seq in naks {
+            state.ack(StreamSeq(*seq), nak, Wall(2), &mut |_| {});
+        }
+        rest(&mut state);
+        let floors = [state.ack_floor(), state.done_floor()];
+        let mut bytes = Vec::new();
+        state.encode(&mut bytes);
+        let restored = ConsumerState::decode(&bytes, state.config().clone()).unwrap();
+        assert_eq!(restored.ack_floor(), state.ack_floor());
+        floors.map(|floor| floor.stream_seq.0)
+    };
+    let ack = |state: &mut ConsumerState, seqs: &[u64]| {
+        for seq in seqs {
+            state.ack(StreamSeq(*seq), AckKind::Ack, Wall(3), &mut |_| {});
+        }
+    };
+    assert_eq!(run(once, &[1], &|state| ack(state, &[2, 1, 3])), [0, 3]);
+    assert_eq!(run(once, &[1, 2], &|state| ack(state, &[3, 4, 5])), [5, 5]);
+    assert_eq!(run(once, &[1, 2, 3, 4, 5], &|state| ack(state, &[3, 1])), [0, 5]);
+    // The message below it is still pending when the second is given up, and takes the floor along.
+    assert_eq!(run(once, &[2], &|state| ack(state, &[1])), [2, 2]);
+    assert_eq!(run(once, &[2], &|state| ack(state, &[1, 4])), [2, 2]);
+    let removed = |state: &mut ConsumerState, seqs: &[u64]| {
+        for seq in seqs {
+            state.stream_removed(StreamSeq(*seq));
+        }
+    };
+    assert_eq!(run(once, &[1, 2], &|state| removed(state, &[1, 3])), [0, 3]);
+    assert_eq!(run(once, &[1, 2], &|state| removed(state, &[3, 4, 5])), [5, 5]);
+    assert_eq!(
+        run(once, &[1], &|state| state.stream_purged(StreamSeq(2))),
+        [1, 1]
+    );
+    assert_eq!(
+        run(once, &[1], &|state| state.stream_pruned(&mut |_| false)),
+        [5, 5]
+    );
+    assert_eq!(run(once, &[1], &|state| state.reset(StreamSeq(4))), [3, 3]);
+    let all = r#""ack_policy":"all","ack_wait":30000000000,"max_deliver":1"#;
+    assert_eq!(run(all, &[1, 2], &|_| ()), [0, 2]);
+    assert_eq!(run(all, &[1, 2], &|state| ack(state, &[2])), [0, 2]);
+    assert_eq!(run(all, &[1, 2], &|state| ack(state, &[3])), [3, 3]);
+}
+
+#[test]
+fn a_state_without_a_held_floor_is_read() {
+    let mut state = consumer(EXPLICIT);
+    state.deliver((1..=3).map(StreamSeq), Wall(1), &mut |_| {});
+    let mut bytes = Vec::new();
+    state.encode(&mut bytes);
+    bytes.pop();
+    assert!(ConsumerState::decode(&bytes, state.config().clone()).is_err());
+    bytes[0] = 1;
+    let restored = ConsumerState::decode(&bytes, state.config().clone()).unwrap();
+    assert_eq!(restored.num_ack_pending(), 3);
 }
 
 #[test]
@@ -390,6 +456,7 @@ struct Model {
     deliver_seq: u64,
     pending: BTreeMap<u64, ModelEntry>,
     exhausted: BTreeSet<u64>,
+    held: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -434,6 +501,9 @@ impl Model {
             return Vec::new();
         }
         let mut freed: Vec<u64> = self.pending.keys().copied().filter(covered).collect();
+        if !freed.is_empty() && (all || freed.len() == self.pending.len()) {
+            self.held = None;
+        }
         freed.extend(self.exhausted.iter().copied().filter(covered));
         self.pending.retain(|s, _| !covered(s));
         self.exhausted.retain(|s| !covered(s));
@@ -446,8 +516,33 @@ impl Model {
         };
         entry.deadline = delay.map(|delay| now + delay);
         if delay.is_none() && entry.count >= MODEL_MAX_DELIVER {
-            self.pending.remove(&seq);
-            self.exhausted.insert(seq);
+            self.exhaust(seq);
+        }
+    }
+
+    fn exhaust(&mut self, seq: u64) {
+        if self.pending.keys().next() == Some(&seq) {
+            self.held = Some(self.floor());
+        }
+        self.pending.remove(&seq);
+        self.exhausted.insert(seq);
+    }
+
+    fn floor(&self) -> (u64, u64) {
+        let first = self.pending.first_key_value();
+        let done = first.map_or((self.delivered, self.deliver_seq), |(s, e)| {
+            (s - 1, e.deliver_seq - 1)
+        });
+        self.held.unwrap_or(done)
+    }
+
+    /// The stream lets go of messages.
+    fn gone(&mut self, is_gone: impl Fn(u64) -> bool) {
+        let before = self.pending.len();
+        self.pending.retain(|s, _| !is_gone(*s));
+        self.exhausted.retain(|s| !is_gone(*s));
+        if before > 0 && self.pending.is_empty() {
+            self.held = None;
         }
     }
 
@@ -469,8 +564,7 @@ impl Model {
         }
         for (seq, exhausted) in &out {
             if *exhausted {
-                self.pending.remove(seq);
-                self.exhausted.insert(*seq);
+                self.exhaust(*seq);
             }
         }
         out
@@ -499,7 +593,7 @@ impl Model {
         assert_eq!(state.num_ack_pending(), self.pending.len());
         assert_eq!(
             state.num_redelivered(),
-            self.pending.values().filter(|e| e.count > 1).count()
+            (self.pending.values().filter(|e| e.count > 1).count() + self.exhausted.len()) as u64
         );
         let queue: Vec<u64> = state.redelivery_queue().iter().map(|s| s.0).collect();
         let queued = self.pending.iter().filter(|(_, e)| e.deadline.is_none());
@@ -509,14 +603,8 @@ impl Model {
             self.pending.values().filter_map(|e| e.deadline).min()
         );
         assert!(state.exhausted.iter().eq(self.exhausted.iter().copied()));
-        let floor = self
-            .pending
-            .first_key_value()
-            .map_or((self.delivered, self.deliver_seq), |(s, e)| {
-                (s - 1, e.deliver_seq - 1)
-            });
         let found = state.ack_floor();
-        assert_eq!((found.stream_seq.0, found.deliver_seq.0), floor);
+        assert_eq!((found.stream_seq.0, found.deliver_seq.0), self.floor());
         assert_eq!(state.delivered().stream_seq.0, self.delivered);
         for seq in 1..=self.delivered + 1 {
             let wants =
@@ -623,21 +711,22 @@ impl Run {
             }
             Step::Remove(by) => {
                 let seq = back(by);
-                let was = self.model.pending.remove(&seq).is_some();
-                self.model.exhausted.remove(&seq);
+                let was = self.model.pending.contains_key(&seq);
+                self.model.gone(|s| s == seq);
                 assert_eq!(self.state.stream_removed(StreamSeq(seq)), was);
             }
             Step::Purge(by) => {
                 let first = back(by);
                 self.state.stream_purged(StreamSeq(first));
-                self.model.pending.retain(|s, _| *s >= first);
-                self.model.exhausted.retain(|s| *s >= first);
+                self.model.gone(|s| s < first);
+                if self.model.held.is_some_and(|(floor, _)| floor < first - 1) {
+                    self.model.held = None;
+                }
                 self.model.delivered = self.model.delivered.max(first - 1);
             }
             Step::Prune(every) => {
                 self.state.stream_pruned(&mut |s| s.0 % every != 0);
-                self.model.pending.retain(|s, _| s % every != 0);
-                self.model.exhausted.retain(|s| s % every != 0);
+                self.model.gone(|s| s % every == 0);
             }
             Step::Skip => {
                 self.model.delivered += 2;

@@ -49,10 +49,11 @@ impl Nemesis {
     }
 
     /// A node loses all its files or has some of them damaged, if nothing is lost with them: every stream has three
-    /// replicas that vote, and the operator is not about to take one of them away.
+    /// replicas that vote, and the operators are not about to take one of them away.
     fn lose(&mut self, scene: &mut Scene<'_>, count: &'static str, lose: impl FnOnce(&mut World, usize)) {
         let node = self.node(scene);
-        if scene.history.is_scaling || !Replicas::are_spread(&scene.world.views(), scene.world.node_count()) {
+        let is_scaling = scene.history.is_scaling || scene.history.copies.is_scaling;
+        if is_scaling || !Replicas::are_spread(&scene.world.views(), scene.world.node_count()) {
             return;
         }
         scene.history.count(count);

@@ -1,0 +1,312 @@
+//! A replica that is filled by a snapshot: what fails on the way, and what is left on the disk. See `net`.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that is wrong about its own network may panic"
+)]
+
+#[expect(dead_code, reason = "the network can do more than these tests need")]
+mod net;
+
+use net::{Client, Net, host, route};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tidelock_base::GroupId;
+use tidelock_node::{Budgets, ReplicaView};
+use tidelock_record::{Fault, MemDisk};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn config(node: usize) -> String {
+    let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
+    format!(
+        "server_name: n{node}\nlisten: \"{0}:4222\"\njetstream {{ store_dir: \"/n{node}\", max_file_store: 1GB }}\n\
+         cluster {{ name: c, listen: \"{0}:6222\", ping_interval: 2, routes: [{1}] }}\n",
+        host(node),
+        routes.join(", ")
+    )
+}
+
+/// Three nodes with a stream `S` on `s`; one is away, and has missed more than the logs of the others hold.
+struct Scene {
+    net: Net,
+    client: Client,
+    leader: usize,
+    away: usize,
+    life: u64,
+}
+
+/// `dead`: it is switched off, and else cut off.
+fn scene(dead: bool) -> Scene {
+    let mut net = Net::new();
+    net.segment_bytes = 64 << 10;
+    net.budgets = Budgets {
+        log: 1,
+        log_remains: 1 << 10,
+        block: 64 << 10,
+        tail: 8 << 10,
+        entries: 16 << 10,
+        ..Budgets::default()
+    };
+    for node in 0..3 {
+        net.add(1, &config(node));
+    }
+    net.run(SECOND * 8);
+    let client = net.client(0, 0);
+    net.tell(client, "SUB in 1\r\n");
+    let body = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
+    net.tell(
+        client,
+        &format!("PUB $JS.API.STREAM.CREATE.S in {}\r\n{body}\r\n", body.len()),
+    );
+    net.run(SECOND * 3);
+    let heard = net.hear(client);
+    assert!(heard.contains("\"did_create\":true"), "{heard}");
+    net.tell(client, "PUB $JS.API.STREAM.INFO.S in 0\r\n\r\n");
+    let heard = net.hear(client);
+    let (_, rest) = heard.split_once("\"leader\":\"n").unwrap();
+    let leader = usize::from(rest.as_bytes()[0] - b'0');
+    let client = net.client(leader, 0);
+    net.tell(client, "SUB in 1\r\n");
+    let mut scene = Scene {
+        net,
+        client,
+        leader,
+        away: (leader + 1) % 3,
+        life: 1,
+    };
+    scene.publish(150);
+    let away = scene.away;
+    if dead {
+        scene.net.kill(away);
+    } else {
+        for other in (0..3).filter(|other| *other != away) {
+            scene.net.cut(other, away);
+            scene.net.cut(away, other);
+        }
+    }
+    scene.net.run(SECOND);
+    for _ in 0..4 {
+        scene.publish(150);
+        scene.net.run(SECOND * 2);
+    }
+    scene
+}
+
+impl Scene {
+    fn publish(&mut self, count: usize) {
+        let publish = format!("PUB s in 2000\r\n{}\r\n", "x".repeat(2_000));
+        for _ in 0..count / 10 {
+            self.net.tell(self.client, &publish.repeat(10));
+        }
+        self.net.run(SECOND * 2);
+        let acks = self.net.hear(self.client).matches("\"seq\":").count();
+        assert_eq!(acks, count);
+    }
+
+    fn restart(&mut self) {
+        self.life += 1;
+        self.net.restart(self.away, 1, &config(self.away), self.life);
+    }
+
+    fn disk(&self) -> Arc<MemDisk> {
+        self.net.nodes[self.away].disk.clone().unwrap()
+    }
+
+    fn view(&self, node: usize) -> ReplicaView {
+        let views = self.net.replicas(node).into_iter();
+        views
+            .into_iter()
+            .find(|view| view.group != GroupId::META)
+            .unwrap()
+    }
+
+    /// The folders with blocks of the node that is filled.
+    fn folders(&self) -> BTreeSet<String> {
+        let files = self.disk().files();
+        let blocks = files
+            .iter()
+            .filter(|(path, _)| path.as_str().starts_with("streams/"));
+        blocks.map(|(path, _)| path.parent().name().to_owned()).collect()
+    }
+
+    fn is_filled(&self) -> bool {
+        let (one, other) = (self.view(self.away), self.view(self.leader));
+        assert_eq!(one.failed, None);
+        (one.applied, one.digest) == (other.applied, other.digest)
+    }
+
+    /// Lets time pass until something is so.
+    fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..600 {
+            if is_so(self) {
+                return;
+            }
+            self.net.run(SECOND / 10);
+        }
+        panic!("{what} has not come");
+    }
+}
+
+#[test]
+fn a_replica_that_was_away_is_filled_and_keeps_nothing_old() {
+    for dead in [true, false] {
+        let mut scene = scene(dead);
+        let before = scene.folders();
+        if dead {
+            scene.restart();
+        } else {
+            scene.net.heal();
+        }
+        scene.wait("the snapshot", Scene::is_filled);
+        scene.net.run(SECOND * 2);
+        let after = scene.folders();
+        assert!(
+            after.len() == 1 && after.is_disjoint(&before),
+            "{before:?} {after:?}"
+        );
+        scene.publish(10);
+        assert!(scene.is_filled());
+    }
+}
+
+/// What cannot be read after it was received is tried again after a pause, and fetched anew after three times. The
+/// replica goes on with its old state meanwhile, and nothing is left of what was given up.
+#[test]
+fn a_snapshot_that_cannot_be_read_is_fetched_anew() {
+    let mut scene = scene(false);
+    let before = scene.folders();
+    let disk = scene.disk();
+    for _ in 0..7 {
+        disk.fail(Fault::Read, 0);
+    }
+    scene.net.heal();
+    let mut states = Vec::new();
+    for _ in 0..600 {
+        if scene.is_filled() {
+            break;
+        }
+        let folders = scene.folders();
+        if states.last() != Some(&folders) {
+            states.push(folders);
+        }
+        scene.net.run(SECOND / 50);
+    }
+    scene.wait("the snapshot", Scene::is_filled);
+    let old = |state: &BTreeSet<String>| *state == before;
+    assert!(
+        states.iter().filter(|state| old(state)).count() == 3,
+        "{states:?}"
+    );
+    let both = states.iter().filter(|state| !old(state));
+    assert!(both.clone().count() >= 3, "{states:?}");
+    assert!(both.clone().all(|state| state.is_superset(&before)), "{states:?}");
+    scene.net.run(SECOND * 2);
+    assert_eq!(scene.folders().len(), 1);
+    scene.publish(10);
+    assert!(scene.is_filled());
+}
+
+impl Scene {
+    fn die(&mut self) {
+        self.net.kill(self.away);
+        self.disk().fail_no_more();
+    }
+
+    /// The name of the stream's file of checkpoints.
+    fn group(&self) -> String {
+        self.view(self.leader).group.0.to_string()
+    }
+
+    /// Who starts now meets nobody until [`Net::heal`].
+    fn be_alone(&mut self) {
+        for other in (0..3).filter(|other| *other != self.away) {
+            self.net.cut(other, self.away);
+            self.net.cut(self.away, other);
+        }
+    }
+}
+
+/// The server dies while it receives a snapshot: its log does not name the files.
+#[test]
+fn what_a_broken_off_installation_has_written_goes_at_the_next_start() {
+    let mut scene = scene(false);
+    let before = scene.folders();
+    scene.net.heal();
+    // It stops when the files are there, and are not read.
+    for _ in 0..3 {
+        scene.disk().fail(Fault::Read, 0);
+    }
+    scene.wait("the staging", |scene| scene.folders().len() == 2);
+    scene.die();
+    assert_eq!(scene.folders().len(), 2);
+    scene.be_alone();
+    scene.restart();
+    assert_eq!(scene.folders(), before, "at once");
+    scene.net.run(SECOND * 2);
+    assert_eq!(scene.folders(), before);
+    scene.net.heal();
+    scene.wait("the snapshot", Scene::is_filled);
+}
+
+/// The server dies when a snapshot is in force and no checkpoint says so: the old checkpoint names the old blocks, which
+/// go with it.
+#[test]
+fn what_a_snapshot_has_replaced_goes_with_the_checkpoint_that_names_it() {
+    let mut scene = scene(false);
+    let (before, group) = (scene.folders(), scene.group());
+    scene.disk().refuse(&group, 1_000);
+    scene.net.heal();
+    scene.wait("the snapshot", Scene::is_filled);
+    assert_eq!(scene.folders().len(), 2);
+    scene.die();
+    // As long as there is no checkpoint of the new state nothing goes, however often it starts.
+    for _ in 0..2 {
+        scene.disk().refuse(&group, 1_000);
+        scene.be_alone();
+        scene.restart();
+        scene.net.run(SECOND * 2);
+        assert_eq!(scene.folders().len(), 2);
+        scene.die();
+    }
+    scene.be_alone();
+    scene.restart();
+    scene.net.run(SECOND * 2);
+    let after = scene.folders();
+    assert!(
+        after.len() == 1 && after.is_disjoint(&before),
+        "{before:?} {after:?}"
+    );
+    scene.net.heal();
+    scene.wait("the others", Scene::is_filled);
+    scene.publish(10);
+    scene.die();
+    scene.restart();
+    scene.wait("the others", Scene::is_filled);
+    assert_eq!(scene.folders(), after);
+}
+
+/// The log takes longer to record a snapshot than a transfer may be quiet.
+#[test]
+fn a_snapshot_that_the_log_has_been_told_of_is_not_given_up() {
+    let mut scene = scene(false);
+    let before = scene.view(scene.away).commit;
+    scene.net.heal();
+    let mut steps = 0;
+    while scene.view(scene.away).commit == before {
+        scene.net.run(SECOND / 100);
+        scene.net.hold_disk(scene.away, true);
+        scene.net.release_disk_once(scene.away);
+        steps += 1;
+        assert!(steps < 10_000, "there is no snapshot");
+    }
+    scene.net.run(SECOND * 40);
+    assert!(!scene.is_filled(), "it is not recorded yet");
+    scene.net.hold_disk(scene.away, false);
+    scene.wait("the snapshot", Scene::is_filled);
+    scene.publish(10);
+    scene.net.run(SECOND * 2);
+    assert!(scene.is_filled() && scene.folders().len() == 1);
+}
