@@ -25,7 +25,7 @@ enum Step {
     Create(&'static str),
     Delete(&'static str),
     Scale(&'static str, u8),
-    StepDown(&'static str),
+    NewLeader(&'static str),
 }
 
 /// See the module's text.
@@ -94,8 +94,8 @@ impl Keeper {
                 let replicas = if spares && self.rng.per_mille(500) { 1 } else { 3 };
                 &[Step::Scale(name, replicas)]
             }
-            8..13 => &[Step::StepDown(QUEUE_COPY)],
-            13..18 => &[Step::StepDown(name)],
+            8..13 => &[Step::NewLeader(QUEUE_COPY)],
+            13..18 => &[Step::NewLeader(name)],
             _ => &[],
         };
         self.steps.extend(steps);
@@ -129,7 +129,7 @@ impl Keeper {
                 configuration(name, Some(replicas)),
             ),
             Step::Delete(name) => (format!("STREAM.DELETE.{name}"), String::new()),
-            Step::StepDown(name) => (format!("STREAM.LEADER.STEPDOWN.{name}"), String::new()),
+            Step::NewLeader(name) => (format!("STREAM.LEADER.STEPDOWN.{name}"), String::new()),
         };
         let subject = format!("$JS.API.{subject}");
         let Some((_, token)) = self.line.request(scene, &subject, &[], body.as_bytes()) else {
@@ -165,7 +165,7 @@ impl Keeper {
     fn give_up(&mut self) {
         if self.asked.take().is_some() {
             self.lost_deletion = self.deleting.take().or(self.lost_deletion);
-            self.steps.pop_front_if(|step| matches!(step, Step::StepDown(_)));
+            self.steps.pop_front_if(|step| matches!(step, Step::NewLeader(_)));
         }
     }
 
@@ -209,7 +209,7 @@ impl Keeper {
                     *replicas = if self.stopped { 3 } else { self.plan.replicas(name) };
                 }
             }
-            Step::StepDown(_) => {}
+            Step::NewLeader(_) => {}
             again => self.steps.push_front(again),
         }
     }
