@@ -347,3 +347,23 @@ fn a_node_that_has_lost_the_others_does_not_describe_a_stream_by_what_it_has() {
         assert!(heard.contains("\"err_code\":10008"), "{what}: {heard}");
     }
 }
+
+/// INFO of the leader calls a replica current that has only not acknowledged the newest yet.
+#[test]
+fn a_replica_is_current_unless_it_stays_behind() {
+    let mut scene = scene(1, 3);
+    let (leader, slow) = (scene.leader, scene.others[1]);
+    let user = scene.user(leader, 0);
+    scene.net.run(Duration::from_secs(2));
+    scene.net.stall(slow, leader, true);
+    scene.publish(user, "s.a", "x");
+    let currents = |scene: &mut Scene| {
+        scene.tell(user, &user.request("$JS.API.STREAM.INFO.S", ""));
+        let heard = scene.hear(user);
+        assert!(heard.contains("\"lag\":1"), "{heard}");
+        heard.matches("\"current\":true").count()
+    };
+    assert_eq!(currents(&mut scene), 2);
+    scene.net.run(Duration::from_millis(1_100));
+    assert_eq!(currents(&mut scene), 1);
+}

@@ -152,13 +152,17 @@ impl Core {
             .into_iter()
             .find(|peer| peer.replica == replica);
         let lag = progress.as_ref().map_or(0, |progress| progress.lag);
+        let before = self.committed_before(slot.group);
+        let follows = progress
+            .as_ref()
+            .is_none_or(|progress| progress.matched >= before);
         // The consensus forgets who was active at each election timeout, and an idle replica answers only then and now.
         let silent = slot.silence(replica, self.now.mono);
         let active = silent.is_some_and(|silent| silent < HEARD_WITHIN);
         let member = slot.raft.members().0.contains(replica);
         PeerInfo {
             name,
-            current: online && member && (!slot.leads || (active && lag == 0)),
+            current: online && member && (!slot.leads || (active && follows)),
             offline: !online,
             // Nothing at all means to tools that it was never heard of.
             active: silent.map_or(Nanos(0), |silent| {

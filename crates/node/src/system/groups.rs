@@ -27,6 +27,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     index: LogIndex,
+    /// What was committed at the look before: every replica that follows has that by now.
+    before: LogIndex,
+    /// What was committed at the last look.
+    newest: LogIndex,
     set: Mono,
     /// It has been reached since there was a leader, and not been missed since.
     current: bool,
@@ -66,12 +70,17 @@ impl Core {
             let (commit, applied) = (slot.raft.commit(), slot.raft.applied_index());
             let mark = marks.marks.entry(*group).or_insert(Mark {
                 index: commit,
+                before: LogIndex(0),
+                newest: LogIndex(0),
                 set: now,
                 current: false,
             });
+            mark.before = std::mem::replace(&mut mark.newest, commit);
             if applied >= mark.index {
                 *mark = Mark {
                     index: commit,
+                    before: mark.before,
+                    newest: commit,
                     set: now,
                     // One that has not heard yet that it is a member knows nothing of what it lacks.
                     current: slot.leader.is_some() && slot.raft.members().0.contains(slot.me),
@@ -80,6 +89,13 @@ impl Core {
                 mark.current = false;
             }
         }
+    }
+
+    /// What a group had committed a while ago, half a second at least and about one at most. A replica that has it
+    /// follows; one that has not acknowledged the newest entries yet does so, too.
+    pub(crate) fn committed_before(&self, group: GroupId) -> LogIndex {
+        let mark = self.system.marks.marks.get(&group);
+        mark.map_or(LogIndex(0), |mark| mark.before)
     }
 
     fn is_current(&self, slot: &Slot) -> bool {
