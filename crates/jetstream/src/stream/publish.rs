@@ -5,7 +5,7 @@ use super::removal::{Removal, Task};
 use super::ttl::Ttl;
 use super::{Budget, Effects, Entry, Halt, StoredMessage, Stream};
 use crate::codec::Malformed;
-use crate::command::{Command, CommandError};
+use crate::command::{Command, CommandError, WindowKey};
 use crate::config::{Discard, Retention};
 use crate::window::{Judged, PubOutcome, Refusal};
 use bytes::{Bytes, BytesMut};
@@ -66,15 +66,9 @@ impl Stream {
             budget.ready()?;
             let (record, next) = records.at(entry.progress.offset)?;
             let number = first.saturating_add(u64::from(entry.progress.done));
-            match self.windows.judge(key, number) {
-                Judged::Next => {
-                    let outcome = self.publish(&record, &entry.bytes, fx)?;
-                    fx.published(key, number, &outcome);
-                    self.windows.record(key, outcome);
-                }
-                Judged::Known(outcome) => fx.published(key, number, outcome),
-                Judged::Ignored => {}
-            }
+            self.judge_once(key, number, fx, |stream, fx| {
+                stream.publish(&record, &entry.bytes, fx)
+            })?;
             entry.progress.offset = next;
             entry.progress.done += 1;
             budget.spend();
@@ -108,17 +102,30 @@ impl Stream {
         while entry.progress.done < count {
             budget.ready()?;
             let number = first.saturating_add(u64::from(entry.progress.done));
-            match self.windows.judge(key, number) {
-                Judged::Next => {
-                    let outcome = self.refused(code.into());
-                    fx.published(key, number, &outcome);
-                    self.windows.record(key, outcome);
-                }
-                Judged::Known(outcome) => fx.published(key, number, outcome),
-                Judged::Ignored => {}
-            }
+            self.judge_once(key, number, fx, |stream, _| Ok(stream.refused(code.into())))?;
             entry.progress.done += 1;
             budget.spend();
+        }
+        Ok(())
+    }
+
+    /// Tells the outcome of a publish: by `judge` if its number comes next, or what it was before. Nothing has changed if
+    /// `judge` halts.
+    fn judge_once<F: Effects>(
+        &mut self,
+        key: WindowKey,
+        number: u64,
+        fx: &mut F,
+        judge: impl FnOnce(&mut Self, &mut F) -> Result<PubOutcome, Halt>,
+    ) -> Result<(), Halt> {
+        match self.windows.judge(key, number) {
+            Judged::Next => {
+                let outcome = judge(self, fx)?;
+                fx.published(key, number, &outcome);
+                self.windows.record(key, outcome);
+            }
+            Judged::Known(outcome) => fx.published(key, number, outcome),
+            Judged::Ignored => {}
         }
         Ok(())
     }
