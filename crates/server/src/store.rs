@@ -40,8 +40,12 @@ impl Store {
         if base.exists() && !base.is_dir() {
             return Err(cannot("storage directory is not a directory"));
         }
-        std::fs::create_dir_all(&base)
-            .map_err(|e| cannot(&format!("could not create storage directory - {e}")))?;
+        std::fs::create_dir_all(&base).map_err(|e| {
+            cannot(&format!(
+                "could not create storage directory - {}: {e}",
+                base.display()
+            ))
+        })?;
         refuse_foreign(&base)?;
         let domain = options.domain.as_deref().unwrap_or_default();
         let (folder, lock) = lock_folder(&base, domain)?;
@@ -403,6 +407,12 @@ mod tests {
         std::fs::remove_dir_all(&folder).expect("it is there");
         std::fs::write(&folder, "").expect("room");
         refused(&folder);
+        let below_a_file = JetStreamOptions {
+            store_dir: Some(folder.display().to_string()),
+            ..JetStreamOptions::default()
+        };
+        let text = format!("{:#}", Store::open(&below_a_file).err().expect("a refusal"));
+        assert!(text.contains("tidelock/jetstream: "), "{text}");
     }
 
     #[test]
