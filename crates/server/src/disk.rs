@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidelock_record::{AlignedBuf, Disk, FilePath, IoError, IoOp, IoOutput};
 
 /// Alignment that direct I/O asks of buffers, lengths and offsets.
@@ -26,6 +26,10 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 const UNFINISHED_DEPTH: u32 = 2;
 /// Most handles kept open.
 const HANDLES_MAX: usize = 512;
+/// Buffers kept in which parts are put together: as many as threads do that at a time.
+const BUFFERS_MAX: usize = 2;
+/// Larger buffers are not kept.
+const BUFFER_BYTES_MAX: usize = 2 << 20;
 
 /// A folder of the file system as a [`Disk`].
 pub(crate) struct FileDisk {
@@ -33,6 +37,8 @@ pub(crate) struct FileDisk {
     handles: Mutex<HashMap<(FilePath, Access), Arc<File>>>,
     /// Empty files that were made and not synced yet: their names are not durable.
     unnamed: Mutex<HashSet<FilePath>>,
+    /// For the next writes of many parts: memory that was just written is at hand, and mapped.
+    buffers: Mutex<Vec<AlignedBuf>>,
 }
 
 /// How a handle writes.
@@ -54,6 +60,7 @@ impl FileDisk {
             root: root.to_owned(),
             handles: Mutex::new(HashMap::new()),
             unnamed: Mutex::new(HashSet::new()),
+            buffers: Mutex::new(Vec::new()),
         })
     }
 
@@ -97,13 +104,17 @@ impl FileDisk {
     }
 
     fn write(&self, file: &FilePath, offset: u64, parts: &[Bytes], sync: bool) -> Result<(), Errno> {
-        let gathered;
-        let parts = if gathers(offset, parts) {
-            gathered = [gather(parts)];
-            &gathered
+        if gathers(offset, parts) {
+            let gathered = self.gather(parts);
+            let result = self.write_parts(file, offset, std::slice::from_ref(&gathered), sync);
+            self.keep(gathered);
+            result
         } else {
-            parts
-        };
+            self.write_parts(file, offset, parts, sync)
+        }
+    }
+
+    fn write_parts(&self, file: &FilePath, offset: u64, parts: &[Bytes], sync: bool) -> Result<(), Errno> {
         let direct = offset.is_multiple_of(DIRECT_ALIGN as u64) && parts.iter().all(aligned);
         let handle = if direct {
             self.handle(file, Access::Direct)
@@ -121,6 +132,32 @@ impl FileDisk {
         } else {
             Ok(())
         }
+    }
+
+    /// One part of all, in memory that can be written past the page cache.
+    fn gather(&self, parts: &[Bytes]) -> Bytes {
+        let len = parts.iter().map(Bytes::len).sum();
+        let kept = self.buffers().pop();
+        let mut all = kept.unwrap_or_else(|| AlignedBuf::with_capacity(len));
+        for part in parts {
+            all.extend_from_slice(part);
+        }
+        all.freeze()
+    }
+
+    /// Keeps the memory of a buffer that was written.
+    fn keep(&self, gathered: Bytes) {
+        let mut buffers = self.buffers();
+        if let Some(buffer) = AlignedBuf::reclaim(gathered)
+            && buffer.capacity() <= BUFFER_BYTES_MAX
+            && buffers.len() < BUFFERS_MAX
+        {
+            buffers.push(buffer);
+        }
+    }
+
+    fn buffers(&self) -> MutexGuard<'_, Vec<AlignedBuf>> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sync_handle(&self, file: &FilePath, handle: &File) -> Result<(), Errno> {
@@ -370,15 +407,6 @@ fn gathers(offset: u64, parts: &[Bytes]) -> bool {
             .map(Bytes::len)
             .sum::<usize>()
             .is_multiple_of(DIRECT_ALIGN)
-}
-
-/// One part of all, in memory that can be written past the page cache.
-fn gather(parts: &[Bytes]) -> Bytes {
-    let mut all = AlignedBuf::with_capacity(parts.iter().map(Bytes::len).sum());
-    for part in parts {
-        all.extend_from_slice(part);
-    }
-    all.freeze()
 }
 
 fn aligned(part: &Bytes) -> bool {

@@ -215,3 +215,36 @@ fn a_reserve_is_written_over() {
     assert_eq!(result, Err(IoError::NotFound));
     assert_eq!(disk.size(&file), Ok(100), "as it was");
 }
+
+#[test]
+fn parts_that_are_put_together_leave_nothing_of_those_before() {
+    let disk = Capped::new();
+    let file = path("streams/1/1.blk");
+    disk.run(&IoOp::Create {
+        file: file.clone(),
+        len: 0,
+    })
+    .unwrap();
+    let mut all = Vec::new();
+    // Longer, shorter, and longer than the buffer that is kept from the first.
+    for (fill, len) in [(1_u8, 3 * 4096), (2, 4096), (3, 64 * 4096)] {
+        let whole = vec![fill; len];
+        let (head, rest) = whole.split_at(1000);
+        let (offset, parts) = (
+            all.len() as u64,
+            vec![Bytes::copy_from_slice(head), Bytes::copy_from_slice(rest)],
+        );
+        disk.run(&IoOp::Write {
+            file: file.clone(),
+            offset,
+            parts,
+            sync: fill == 3,
+        })
+        .unwrap();
+        all.extend_from_slice(&whole);
+    }
+    assert_eq!(
+        std::fs::read(disk.folder.path().join(file.as_str())).unwrap(),
+        all
+    );
+}

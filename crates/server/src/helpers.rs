@@ -1,9 +1,16 @@
-//! Threads that wait so that workers do not: one a worker for the write-ahead log, one for all other files, and one
-//! for each host name that has to be resolved and each password whose check takes time.
+//! Threads that wait so that workers do not: a few a worker for its disk, and one for each host name that has to be
+//! resolved and each password whose check takes time.
 //!
-//! Operations of one owner run in the order in which the worker gave them out: log batches on the log thread, all
-//! others on the other one. A lone small log batch runs in the worker itself (DESIGN section 3, "A sync starts").
-//! A segment that the log has made for later is filled with zeros on the other thread, so that no batch waits behind it.
+//! | thread | runs |
+//! |---|---|
+//! | `wal` | batches of the log |
+//! | `spare` | segments of the log that are made for later: they are filled with zeros, and nothing waits behind that |
+//! | `block` | pieces of blocks: one is put together while the disk takes another |
+//! | `files` | everything else |
+//!
+//! Operations of one owner that run on one thread run in the order in which the worker gave them out. A piece has no
+//! order among its like: a store waits for its pieces before it syncs, reads or removes their file. A lone small log
+//! batch runs in the worker itself (DESIGN section 3, "A sync starts").
 
 use crate::shell::{Input, Mailbox};
 use std::io;
@@ -24,25 +31,46 @@ pub(crate) struct HelperInput {
 /// The helper threads of one worker.
 pub(crate) struct DiskHelpers {
     disk: Option<Arc<dyn Disk + Send + Sync>>,
-    log: Option<Sender<(IoJob, Mailbox)>>,
-    files: Option<Sender<(IoJob, Mailbox)>>,
+    /// In the order of [`Thread`]; empty without a disk.
+    threads: Vec<Sender<(IoJob, Mailbox)>>,
+    /// Pieces given out.
+    pieces: usize,
     log_jobs_out: usize,
 }
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thread {
+    Wal,
+    Spare,
+    Files,
+    /// The first of two.
+    Block,
+}
+
+const THREADS: [&str; 5] = ["wal", "spare", "files", "block-a", "block-b"];
+const BLOCK_THREADS: usize = THREADS.len() - Thread::Block as usize;
 
 impl DiskHelpers {
     /// Starts the threads of worker `number`; without a disk nothing is ever submitted.
     pub(crate) fn start(number: u16, disk: Option<Arc<dyn Disk + Send + Sync>>) -> io::Result<Self> {
-        let spawn = |what: &str| -> io::Result<Option<Sender<(IoJob, Mailbox)>>> {
-            let Some(disk) = disk.clone() else { return Ok(None) };
+        let spawn = |what: &str, disk: Arc<dyn Disk + Send + Sync>| -> io::Result<Sender<(IoJob, Mailbox)>> {
             let (sender, receiver) = channel();
             thread::Builder::new()
                 .name(format!("{what}-{number}"))
                 .spawn(move || serve(&*disk, &receiver))?;
-            Ok(Some(sender))
+            Ok(sender)
+        };
+        let threads = match &disk {
+            Some(disk) => THREADS
+                .iter()
+                .map(|what| spawn(what, Arc::clone(disk)))
+                .collect::<io::Result<_>>()?,
+            None => Vec::new(),
         };
         Ok(Self {
-            log: spawn("wal")?,
-            files: spawn("files")?,
+            threads,
+            pieces: 0,
             log_jobs_out: 0,
             disk,
         })
@@ -71,23 +99,26 @@ impl DiskHelpers {
             if job.owner == IoOwner::Log {
                 self.log_jobs_out += job.requests.len();
             }
-            let makes_a_file = matches!(
-                job.requests.as_slice(),
-                [IoRequest {
-                    op: IoOp::Create { .. },
-                    ..
-                }]
-            );
-            let thread = if job.owner == IoOwner::Log && !makes_a_file {
-                &self.log
-            } else {
-                &self.files
-            };
-            if let Some(thread) = thread {
+            let thread = self.thread_of(&job);
+            if let Some(thread) = self.threads.get(thread) {
                 let _ = thread.send((job, mailbox.clone()));
             }
         }
         ran
+    }
+
+    /// The number of the thread that runs this.
+    fn thread_of(&mut self, job: &IoJob) -> usize {
+        let is_piece = |request: &IoRequest| matches!(request.op, IoOp::Write { sync: false, .. });
+        match (job.owner, job.requests.as_slice()) {
+            (IoOwner::Log, [only]) if matches!(only.op, IoOp::Create { .. }) => Thread::Spare as usize,
+            (IoOwner::Log, _) => Thread::Wal as usize,
+            (IoOwner::Store(_), requests) if requests.iter().all(is_piece) => {
+                self.pieces = self.pieces.wrapping_add(1);
+                Thread::Block as usize + self.pieces % BLOCK_THREADS
+            }
+            _ => Thread::Files as usize,
+        }
     }
 
     /// Tells the worker of a finished operation.
