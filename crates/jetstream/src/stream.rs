@@ -19,9 +19,10 @@
 //!    disabled (10166), `Nats-Rollup` not permitted or no value (10111), a subject for the expected last sequence
 //!    without the sequence (10193)
 //! 4. `Nats-Expected-Stream` (10060)
-//! 5. `Nats-Expected-Last-Subject-Sequence` (10071 with the true sequence)
-//! 6. `Nats-Expected-Last-Sequence` (10071 with the true sequence)
-//! 7. `Nats-Msg-Id`: a known one is a duplicate
+//! 5. `Nats-Msg-Id`: a known one is a duplicate. Before what is expected, so that a publish which is sent again, because
+//!    its acknowledgement was lost, is not refused for its own first copy
+//! 6. `Nats-Expected-Last-Subject-Sequence` (10071 with the true sequence)
+//! 7. `Nats-Expected-Last-Sequence` (10071 with the true sequence)
 //! 8. `Nats-Expected-Last-Msg-Id` (10070)
 //! 9. interest retention without a consumer that matches: the sequence is used, nothing is stored
 //! 10. discard new: per subject, `max_msgs`, `max_bytes` (10077)

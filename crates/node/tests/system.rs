@@ -295,6 +295,36 @@ fn streams_and_consumers_name_their_groups() {
     assert_eq!(groups.len(), 2, "{groups:?}");
 }
 
+/// The consumer that a mirror has at its origin is nobody's: it is counted as little as it is listed.
+#[test]
+fn consumers_of_mirrors_are_not_counted() {
+    let mut net = nodes_with_streams();
+    let user = client(&mut net, 0, 0, "a", "a");
+    let body = r#"{"name":"M","num_replicas":1,"mirror":{"name":"R3"}}"#;
+    net.tell(
+        user,
+        &format!(
+            "PUB R3 1\r\nx\r\nPUB $JS.API.STREAM.CREATE.M {}\r\n{body}\r\n",
+            body.len()
+        ),
+    );
+    net.run(SECOND * 5);
+    let info = &request(&mut net, user, "$JS.API.STREAM.INFO.M", "")[0];
+    assert_eq!(info["state"]["messages"], 1, "{info}");
+    let system = client(&mut net, 0, 0, "sys", "s");
+    let options = r#"{"accounts":true,"streams":true,"consumer":true}"#;
+    let mut counted = 0;
+    for answer in request(&mut net, system, "$SYS.REQ.SERVER.PING.JSZ", options) {
+        let data = &answer["data"];
+        let streams = data["account_details"][0]["stream_detail"].as_array().unwrap();
+        let consumers = |stream: &Value| stream["consumer_detail"].as_array().map_or(0, Vec::len);
+        let listed: usize = streams.iter().map(consumers).sum();
+        assert_eq!(data["consumers"], listed, "{data}");
+        counted += listed;
+    }
+    assert_eq!(counted, 4, "one of R1, and one of each replica of R3");
+}
+
 /// A user without a name of his own is told what nats-server calls him: nobody, the holder of a token, or a user made up
 /// at the start.
 #[test]

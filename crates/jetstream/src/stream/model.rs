@@ -202,6 +202,12 @@ impl Naive {
             .last()
             .copied()
             .unwrap_or(0);
+        let mut seen = self.ids.iter().rev();
+        if let Some(seen) = seen.find(|seen| Some(seen.0) == message.id && seen.2 + SECOND > now) {
+            return Some(PubOutcome::Duplicate {
+                seq: StreamSeq(seen.1),
+            });
+        }
         if message
             .expected_subject
             .is_some_and(|kind| self.expected(kind, own) != own)
@@ -214,11 +220,7 @@ impl Naive {
         {
             return wrong(self.last);
         }
-        let mut seen = self.ids.iter().rev();
-        let seen = seen.find(|seen| Some(seen.0) == message.id && seen.2 + SECOND > now)?;
-        Some(PubOutcome::Duplicate {
-            seq: StreamSeq(seen.1),
-        })
+        None
     }
 
     fn discard_new(&self, message: &Publish, size: Size) -> Option<Refusal> {

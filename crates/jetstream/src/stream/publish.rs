@@ -225,6 +225,9 @@ impl Stream {
         {
             return Ok(Verdict::Refuse(ApiErrorCode::StreamNotMatch.into()));
         }
+        if let Some(seq) = headers.msg_id.and_then(|id| self.dedupe.lookup(id, self.clock)) {
+            return Ok(Verdict::Duplicate(seq));
+        }
         if let Some(expected) = headers.expected_last_subject_seq {
             let last = self.last_on(headers.expected_last_subject.unwrap_or_else(|| record.subject()));
             if last.0 != sequence(expected) {
@@ -235,9 +238,6 @@ impl Stream {
             && self.store.last_seq().0 != sequence(expected)
         {
             return Ok(Verdict::Refuse(Refusal::WrongLastSeq(self.store.last_seq())));
-        }
-        if let Some(seq) = headers.msg_id.and_then(|id| self.dedupe.lookup(id, self.clock)) {
-            return Ok(Verdict::Duplicate(seq));
         }
         if headers
             .expected_last_msg_id

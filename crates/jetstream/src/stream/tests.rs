@@ -299,7 +299,7 @@ fn checks_of_a_publish_in_their_order() {
     ]);
     assert_eq!(
         text,
-        "#1 stored 1\n#2 stored 2\n#3 duplicate 1\n#4 10071 wrong last sequence: 2\n\
+        "#1 stored 1\n#2 stored 2\n#3 duplicate 1\n#4 duplicate 1\n\
          #5 10071 wrong last sequence: 1\n#6 10071 wrong last sequence: 1\n#7 stored 3\n\
          #8 10193 missing sequence for expected last sequence per subject\n#9 10060 expected stream does not match\n\
          #10 10070 wrong last msg ID: \n#11 10111 rollup not permitted\n#12 10166 per-message TTL is disabled\n\

@@ -140,7 +140,7 @@ impl Core {
                 messages: state.msgs,
                 bytes: state.bytes,
                 reserved: config.max_bytes.unwrap_or(0),
-                consumers: stream.consumers().count() as u64,
+                consumers: stream.consumers().filter(|one| !one.config().direct).count() as u64,
                 detail: wanted.then(|| Box::new(self.stream_detail(*group, slot, stream, options))),
             });
         }
