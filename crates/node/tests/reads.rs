@@ -367,3 +367,25 @@ fn a_replica_is_current_unless_it_stays_behind() {
     scene.net.run(Duration::from_millis(1_100));
     assert_eq!(currents(&mut scene), 1);
 }
+
+/// A replica of a new stream is current before it has said anything, and not for ever.
+#[test]
+fn a_replica_that_was_never_heard_of_is_current_for_a_while() {
+    let mut scene = scene(1, 3);
+    let (leader, slow) = (scene.leader, scene.others[1]);
+    let user = scene.user(leader, 0);
+    scene.net.run(Duration::from_secs(2));
+    scene.net.stall(slow, leader, true);
+    let body = r#"{"name":"T","subjects":["t"],"num_replicas":3}"#;
+    scene.tell(user, &user.request("$JS.API.STREAM.CREATE.T", body));
+    let made = scene.hear(user);
+    assert!(made.contains("\"created\""), "{made}");
+    let currents = |scene: &mut Scene| {
+        scene.tell(user, &user.request("$JS.API.STREAM.INFO.T", ""));
+        let heard = scene.hear(user);
+        heard.matches("\"current\":true").count()
+    };
+    assert_eq!(currents(&mut scene), 2);
+    scene.net.run(Duration::from_secs(12));
+    assert_eq!(currents(&mut scene), 1);
+}

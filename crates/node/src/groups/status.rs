@@ -158,7 +158,10 @@ impl Core {
             .is_none_or(|progress| progress.matched >= before);
         // The consensus forgets who was active at each election timeout, and an idle replica answers only then and now.
         let silent = slot.silence(replica, self.now.mono);
-        let active = silent.is_some_and(|silent| silent < HEARD_WITHIN);
+        // One that was never heard of, as after a stream was made, has been silent for as long as this one leads.
+        let led = self.now.wall.0.saturating_sub(slot.leads_since.0);
+        let led = Duration::from_nanos(u64::try_from(led).unwrap_or(0));
+        let active = silent.unwrap_or(led) < HEARD_WITHIN;
         let member = slot.raft.members().0.contains(replica);
         PeerInfo {
             name,
