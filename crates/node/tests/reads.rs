@@ -348,6 +348,14 @@ fn a_node_that_has_lost_the_others_does_not_describe_a_stream_by_what_it_has() {
     }
 }
 
+/// What INFO says of a stream, and how many replicas it calls current.
+fn currents(scene: &mut Scene, user: User, stream: &str) -> (String, usize) {
+    scene.tell(user, &user.request(&format!("$JS.API.STREAM.INFO.{stream}"), ""));
+    let heard = scene.hear(user);
+    let count = heard.matches("\"current\":true").count();
+    (heard, count)
+}
+
 /// INFO of the leader calls a replica current that has only not acknowledged the newest yet.
 #[test]
 fn a_replica_is_current_unless_it_stays_behind() {
@@ -357,15 +365,12 @@ fn a_replica_is_current_unless_it_stays_behind() {
     scene.net.run(Duration::from_secs(2));
     scene.net.stall(slow, leader, true);
     scene.publish(user, "s.a", "x");
-    let currents = |scene: &mut Scene| {
-        scene.tell(user, &user.request("$JS.API.STREAM.INFO.S", ""));
-        let heard = scene.hear(user);
+    for (wait, count) in [(0, 2), (1_100, 1)] {
+        scene.net.run(Duration::from_millis(wait));
+        let (heard, current) = currents(&mut scene, user, "S");
         assert!(heard.contains("\"lag\":1"), "{heard}");
-        heard.matches("\"current\":true").count()
-    };
-    assert_eq!(currents(&mut scene), 2);
-    scene.net.run(Duration::from_millis(1_100));
-    assert_eq!(currents(&mut scene), 1);
+        assert_eq!(current, count, "{heard}");
+    }
 }
 
 /// A replica of a new stream is current before it has said anything, and not for ever.
@@ -380,12 +385,9 @@ fn a_replica_that_was_never_heard_of_is_current_for_a_while() {
     scene.tell(user, &user.request("$JS.API.STREAM.CREATE.T", body));
     let made = scene.hear(user);
     assert!(made.contains("\"created\""), "{made}");
-    let currents = |scene: &mut Scene| {
-        scene.tell(user, &user.request("$JS.API.STREAM.INFO.T", ""));
-        let heard = scene.hear(user);
-        heard.matches("\"current\":true").count()
-    };
-    assert_eq!(currents(&mut scene), 2);
-    scene.net.run(Duration::from_secs(12));
-    assert_eq!(currents(&mut scene), 1);
+    for (wait, count) in [(0, 2), (12, 1)] {
+        scene.net.run(Duration::from_secs(wait));
+        let (heard, current) = currents(&mut scene, user, "T");
+        assert_eq!(current, count, "{heard}");
+    }
 }

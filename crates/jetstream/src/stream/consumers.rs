@@ -163,6 +163,11 @@ impl Stream {
         self.consumers.values()
     }
 
+    /// The consumers that users see: without those by which other streams copy this one.
+    pub fn users_consumers(&self) -> impl Iterator<Item = &Consumer> {
+        self.consumers().filter(|consumer| !consumer.config().direct)
+    }
+
     /// The consumer with this name.
     #[must_use]
     pub fn consumer(&self, name: &str) -> Option<&Consumer> {
@@ -256,12 +261,7 @@ impl Stream {
             .config
             .max_consumers
             .map_or(max_consumers, |own| own.min(max_consumers));
-        let counted = self
-            .consumers
-            .values()
-            .filter(|consumer| !consumer.config().direct)
-            .count();
-        counted as u64 >= u64::from(max)
+        self.users_consumers().count() as u64 >= u64::from(max)
     }
 
     /// Each message of a work queue is for one consumer: filters must not overlap. Consumers that servers made for

@@ -138,10 +138,7 @@ impl Core {
 /// Totals of a stream.
 fn state_of(stream: &Stream) -> StreamState {
     let state = stream.state();
-    let consumers = stream
-        .consumers()
-        .filter(|consumer| !consumer.config().direct)
-        .count();
+    let consumers = stream.users_consumers().count();
     StreamState {
         messages: state.msgs,
         bytes: state.bytes,

@@ -140,7 +140,7 @@ impl Core {
                 messages: state.msgs,
                 bytes: state.bytes,
                 reserved: config.max_bytes.unwrap_or(0),
-                consumers: stream.consumers().filter(|one| !one.config().direct).count() as u64,
+                consumers: stream.users_consumers().count() as u64,
                 detail: wanted.then(|| Box::new(self.stream_detail(*group, slot, stream, options))),
             });
         }
@@ -157,7 +157,7 @@ impl Core {
         let info = self.describe(group).unwrap_or_default();
         let mut consumers: Vec<&Consumer> = Vec::new();
         if options.consumer {
-            consumers.extend(stream.consumers().filter(|one| !one.config().direct));
+            consumers.extend(stream.users_consumers());
             consumers.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         }
         let shows_groups = options.raft && self.is_clustered();
