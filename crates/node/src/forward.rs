@@ -156,7 +156,7 @@ pub(crate) struct Sender {
     next: u64,
     open: BytesMut,
     open_count: u32,
-    /// Bytes of the last batch.
+    /// Bytes of the last batches, of which an older one counts less and less.
     room: usize,
     open_routes: Routes,
     /// Those of a batch that is done with, for the next.
@@ -209,7 +209,7 @@ impl Sender {
         }
         let (subject, header, payload) = message;
         if self.open.is_empty() {
-            // As much as the last time: growing would copy all of it again and again.
+            // As much as the last times: growing would copy all of it again and again.
             self.open.reserve(self.room);
         }
         encode_into(&mut self.open, subject, header, payload).map_err(|_| Full)?;
@@ -344,7 +344,7 @@ impl Sender {
         }
         let first = self.next;
         let records = self.open.split().freeze();
-        self.room = records.len();
+        self.room = records.len().max(self.room - self.room / 8);
         self.sent_bytes += records.len();
         let spare = self.spare_routes.take().unwrap_or_default();
         let routes = std::mem::replace(&mut self.open_routes, spare);

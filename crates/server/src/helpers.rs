@@ -12,6 +12,7 @@
 //! order among its like: a store waits for its pieces before it syncs, reads or removes their file. A lone small log
 //! batch runs in the worker itself (DESIGN section 3, "A sync starts").
 
+use crate::ThreadBegins;
 use crate::shell::{Input, Mailbox};
 use std::io;
 use std::net::ToSocketAddrs;
@@ -53,12 +54,18 @@ const BLOCK_THREADS: usize = THREADS.len() - Thread::Block as usize;
 
 impl DiskHelpers {
     /// Starts the threads of worker `number`; without a disk nothing is ever submitted.
-    pub(crate) fn start(number: u16, disk: Option<Arc<dyn Disk + Send + Sync>>) -> io::Result<Self> {
+    pub(crate) fn start(
+        (number, thread_begins): (u16, ThreadBegins),
+        disk: Option<Arc<dyn Disk + Send + Sync>>,
+    ) -> io::Result<Self> {
         let spawn = |what: &str, disk: Arc<dyn Disk + Send + Sync>| -> io::Result<Sender<(IoJob, Mailbox)>> {
             let (sender, receiver) = channel();
             thread::Builder::new()
                 .name(format!("{what}-{number}"))
-                .spawn(move || serve(&*disk, &receiver))?;
+                .spawn(move || {
+                    thread_begins(number);
+                    serve(&*disk, &receiver);
+                })?;
             Ok(sender)
         };
         let threads = match &disk {

@@ -39,7 +39,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub struct Hooks {
     /// Reopens the log file (SIGUSR1); answers whether there is one.
     pub reopen_log: Box<dyn Fn() -> bool + Send>,
+    /// Called by each thread of a worker, with the worker's number, before it does anything else.
+    pub thread_begins: ThreadBegins,
 }
+
+/// See [`Hooks::thread_begins`].
+pub type ThreadBegins = fn(u16);
 
 /// A start-up that failed; the text is nats-server's, and goes to the log as fatal.
 #[derive(Debug)]
@@ -60,7 +65,7 @@ impl std::error::Error for Fatal {}
 pub fn run(options: Options, hooks: &Hooks) -> Result<i32> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).context("signals cannot be handled")?;
-    let server = Server::start(options)?;
+    let server = Server::start_with(options, hooks.thread_begins)?;
     let control = server.control();
     let handle = signals.handle();
     let ended = thread::Builder::new().name("end".to_owned()).spawn(move || {
@@ -120,6 +125,11 @@ impl Server {
     /// # Errors
     /// [`Fatal`] for what nats-server reports as fatal, or what failed otherwise.
     pub fn start(options: Options) -> Result<Self> {
+        Self::start_with(options, |_| ())
+    }
+
+    /// Starts a server whose threads begin with a call.
+    fn start_with(options: Options, thread_begins: ThreadBegins) -> Result<Self> {
         let clock = Clock::start();
         let store = options.jetstream.as_ref().map(Store::open).transpose()?;
         let identity = identity(&options, &clock, store.as_ref())?;
@@ -160,7 +170,7 @@ impl Server {
             routes,
         };
         let (answers, answered) = unbounded_channel();
-        let (mailboxes, threads) = start_workers(&shared, clock, listeners, store.as_ref(), &answers)?;
+        let (mailboxes, threads) = start_workers(&shared, (clock, thread_begins), listeners, store.as_ref(), &answers)?;
         // What the streams hold already is not free, and may be there all the same.
         default_limits(&shared, free.saturating_add(shared.room.files_stored()));
         if let (Some(monitor), Some(first)) = (monitor, mailboxes.first()) {
@@ -351,7 +361,7 @@ fn groups_of(lanes: &[(Lane, Recovered)]) -> impl Iterator<Item = (GroupId, Work
 
 fn start_workers(
     shared: &Arc<NodeShared>,
-    clock: Clock,
+    (clock, thread_begins): (Clock, ThreadBegins),
     mut listeners: Listeners,
     store: Option<&Store>,
     answers: &UnboundedSender<(QueryId, Answer)>,
@@ -387,11 +397,12 @@ fn start_workers(
             peers: mailboxes.clone(),
             clients: listeners.clients.take(),
             routes: listeners.routes.take(),
-            disk: DiskHelpers::start(number, disk.clone())?,
+            disk: DiskHelpers::start((number, thread_begins), disk.clone())?,
             answers: answers.clone(),
         };
         let shell = Shell::new(worker, parts)?;
         let work = move || {
+            thread_begins(number);
             if let Err(e) = shell.run() {
                 tracing::error!("worker {number} ended: {e}");
             }

@@ -1,6 +1,7 @@
 //! The binary: reads flags and configuration, sets up the log, and runs the server.
 
 mod log;
+mod memory;
 mod signal;
 mod sources;
 
@@ -11,22 +12,6 @@ use tidelock_base::{COMPATIBLE_VERSION, TIDELOCK_VERSION};
 use tidelock_conf::{Flag, Flags, LoadError, Loaded, Options};
 
 use crate::sources::System;
-
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-/// How the allocator works, in its own words. Huge pages: large buffers are copied and handed to the disk page by page
-/// otherwise. One arena a core, whatever the number of threads: each arena in use holds a huge page. Memory that was
-/// freed stays mapped for a while, since the next burst wants it again.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-#[allow(
-    unsafe_code,
-    reason = "the allocator looks for its settings under this name before anything else runs"
-)]
-// SAFETY: the allocator reads a pointer to a string that ends with a zero under this name; nothing else bears it.
-#[unsafe(export_name = "_rjem_malloc_conf")]
-static ALLOCATOR_SETTINGS: &[u8; 52] = b"percpu_arena:percpu,thp:always,dirty_decay_ms:30000\0";
 
 /// Every message on standard error begins with this name, whatever the file is called: scripts look for it.
 const NAME: &str = "nats-server";
@@ -127,6 +112,7 @@ fn fatal(text: &str) -> Result<ExitCode, String> {
 fn serve(options: Options) -> anyhow::Result<ExitCode> {
     let hooks = tidelock_server::Hooks {
         reopen_log: Box::new(log::reopen),
+        thread_begins: memory::join_arena,
     };
     tidelock_server::run(options, &hooks).map(|code| ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
