@@ -31,10 +31,11 @@ fn node() -> (Net, Client) {
     (net, client)
 }
 
-fn request(net: &mut Net, client: Client, subject: &str, body: &str) {
+fn request(net: &mut Net, client: Client, subject: &str, body: &str) -> String {
     net.tell(client, &format!("PUB {subject} in {}\r\n{body}\r\n", body.len()));
     let heard = net.hear(client);
     assert!(heard.contains("\"created\""), "{subject}: {heard}");
+    heard
 }
 
 /// Stream sequences of the messages that a client has received.
@@ -93,6 +94,24 @@ fn a_pull_request_gets_what_is_stored_during_a_delivery() {
         r#"{"stream_name":"S","config":{"name":"c","durable_name":"c","ack_policy":"explicit"}}"#,
         "PUB $JS.API.CONSUMER.MSG.NEXT.S.c out 12\r\n{\"batch\":10}\r\n",
     );
+}
+
+/// The answer to the creation says already whether somebody listens.
+#[test]
+fn a_new_push_consumer_is_bound_if_somebody_listens() {
+    let (mut net, client) = node();
+    let create = |net: &mut Net, name: &str, subject: &str| {
+        let config = format!(
+            r#"{{"stream_name":"S","config":{{"durable_name":"{name}","deliver_subject":"{subject}"}}}}"#
+        );
+        request(net, client, &format!("$JS.API.CONSUMER.CREATE.S.{name}"), &config)
+    };
+    net.tell(client, "SUB heard 2\r\n");
+    let heard = create(&mut net, "c", "heard");
+    assert!(heard.contains("\"push_bound\":true"), "{heard}");
+    let unheard = create(&mut net, "d", "unheard");
+    assert!(unheard.contains("\"config\""), "{unheard}");
+    assert!(!unheard.contains("push_bound"), "{unheard}");
 }
 
 /// A deliver group says who has to listen for anything to be delivered. One of its members gets each message; everybody

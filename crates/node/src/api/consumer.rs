@@ -140,6 +140,7 @@ impl Core {
         if created {
             self.consumer_action(job.request.account, stream, &name, Action::Create);
         }
+        self.look_at_new(job.group, id);
         if let Some(info) = self.consumer_shown(job.group, &name, true) {
             self.reply_ok(&job.request, ResponseKind::ConsumerCreate, &info);
         }

@@ -64,6 +64,21 @@ impl Core {
         }
     }
 
+    /// Looks whether somebody listens to a consumer already, as the answer to its creation says.
+    pub(crate) fn look_at_new(&mut self, group: GroupId, id: ConsumerId) {
+        let Some(account) = self.slot(group).map(|slot| slot.account) else {
+            return;
+        };
+        let now = self.now.mono;
+        let (root, _) = self.root(account);
+        if let Some(slot) = self.slot_mut(group)
+            && let Some(one) = slot.consumers.consumers.get_mut(&id)
+        {
+            one.look(now, &root);
+            slot.consumers.touch(id);
+        }
+    }
+
     /// Looks for push consumers whose interest has changed. Cheap as long as no interest changes.
     pub(super) fn look_at_interest(&mut self) {
         if self.consumers.watches.is_empty() {

@@ -371,16 +371,21 @@ impl One {
         if let Some(ticket) = self.applied.take() {
             self.leader.applied(ticket, &mut scratch.notices);
         }
+        self.look(now, root);
+        if self.leader.next_deadline().is_some_and(|due| due <= now) {
+            self.leader.tick(now, &mut scratch.notices);
+        }
+        self.queue(&mut scratch.notices);
+    }
+
+    /// Takes note of whether somebody listens.
+    pub(super) fn look(&mut self, now: Mono, root: &Root) {
         if let Some(push) = &mut self.push
             && let Some(active) = push.look(root)
             && active != self.leader.is_push_bound()
         {
             self.leader.set_interest(now, active);
         }
-        if self.leader.next_deadline().is_some_and(|due| due <= now) {
-            self.leader.tick(now, &mut scratch.notices);
-        }
-        self.queue(&mut scratch.notices);
     }
 
     /// Picks what can be delivered, and finds out what the log is to hear. Sequences to deliver are in `scratch.seqs`.
