@@ -170,7 +170,13 @@ impl Server {
             routes,
         };
         let (answers, answered) = unbounded_channel();
-        let (mailboxes, threads) = start_workers(&shared, (clock, thread_begins), listeners, store.as_ref(), &answers)?;
+        let (mailboxes, threads) = start_workers(
+            &shared,
+            (clock, thread_begins),
+            listeners,
+            store.as_ref(),
+            &answers,
+        )?;
         // What the streams hold already is not free, and may be there all the same.
         default_limits(&shared, free.saturating_add(shared.room.files_stored()));
         if let (Some(monitor), Some(first)) = (monitor, mailboxes.first()) {

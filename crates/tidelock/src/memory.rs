@@ -54,13 +54,19 @@ mod jemalloc {
         Ok(made)
     }
 
-    #[allow(unsafe_code, reason = "the allocator's settings are typed by their names only")]
+    #[allow(
+        unsafe_code,
+        reason = "the allocator's settings are typed by their names only"
+    )]
     fn make_arena() -> Result<u32> {
         // SAFETY: the name ends with a zero, and what is read under it is an `unsigned`.
         unsafe { raw::read(b"arenas.create\0") }
     }
 
-    #[allow(unsafe_code, reason = "the allocator's settings are typed by their names only")]
+    #[allow(
+        unsafe_code,
+        reason = "the allocator's settings are typed by their names only"
+    )]
     fn use_arena(arena: u32) -> Result<()> {
         // SAFETY: the name ends with a zero, and what is written under it is an `unsigned`.
         unsafe { raw::write(b"thread.arena\0", arena) }
@@ -71,7 +77,10 @@ mod jemalloc {
         use super::{join_arena, raw};
         use std::thread;
 
-        #[allow(unsafe_code, reason = "the allocator's settings are typed by their names only")]
+        #[allow(
+            unsafe_code,
+            reason = "the allocator's settings are typed by their names only"
+        )]
         fn arena() -> u32 {
             // SAFETY: the name ends with a zero, and what is read under it is an `unsigned`.
             unsafe { raw::read(b"thread.arena\0") }.unwrap()
@@ -87,7 +96,11 @@ mod jemalloc {
 
         #[test]
         fn threads_of_a_worker_share_an_arena_and_workers_do_not() {
-            assert_eq!(arena(), 0, "the settings were not taken: there are several arenas");
+            assert_eq!(
+                arena(),
+                0,
+                "the settings were not taken: there are several arenas"
+            );
             let [first, second, third] = [0, 1, 2].map(arena_in);
             assert_eq!(first, 0);
             assert_ne!(second, 0);
@@ -96,7 +109,10 @@ mod jemalloc {
             assert_eq!([0, 1, 2].map(arena_in), [first, second, third]);
         }
 
-        #[allow(unsafe_code, reason = "the allocator's settings are typed by their names only")]
+        #[allow(
+            unsafe_code,
+            reason = "the allocator's settings are typed by their names only"
+        )]
         #[test]
         fn the_settings_are_taken() {
             // SAFETY: the names end with a zero; the values are an `unsigned` and a `ssize_t`.
