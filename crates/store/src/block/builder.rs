@@ -3,7 +3,7 @@
 use super::format::{
     BlockInfo, FILE_ALIGN, FRAME_HEAD_BYTES, FileHeader, Frame, HEADER_BYTES, TRAILER_BYTES, extent,
 };
-use super::gather::{Gather, crc_of};
+use super::gather::Gather;
 use super::index::{BlockIndex, Names, Row, encode_rows, encode_summary};
 use crate::codec::{Malformed, narrow};
 use bytes::{Bytes, BytesMut};
@@ -27,7 +27,6 @@ pub(crate) struct BlockBuilder {
     recent: u32,
     piece: Gather,
     piece_offset: u64,
-    body_crc: u32,
 }
 
 /// A finished block.
@@ -56,7 +55,6 @@ impl BlockBuilder {
             recent: 0,
             piece,
             piece_offset: 0,
-            body_crc: 0,
         }
     }
 
@@ -93,12 +91,11 @@ impl BlockBuilder {
             extent,
             ts,
         });
-        let record = bytes.slice_ref(record.bytes());
-        self.piece.add(&Frame::head(seq, ts, bytes), &record);
+        self.piece.add(&Frame::head(seq, ts, bytes), &record, bytes);
         self.info.last_seq = seq;
         self.info.ts_max = self.info.ts_max.max(ts);
         self.info.count += 1;
-        self.info.data_len += (FRAME_HEAD_BYTES + record.len()) as u64;
+        self.info.data_len += (FRAME_HEAD_BYTES + record.bytes().len()) as u64;
         Ok(())
     }
 
@@ -136,7 +133,6 @@ impl BlockBuilder {
             return None;
         }
         let piece = self.piece.take_pages(min + FILE_ALIGN_BYTES);
-        self.body_crc = crc_of(self.body_crc, &piece);
         let offset = self.piece_offset;
         self.piece_offset += (len - len % FILE_ALIGN_BYTES) as u64;
         Some((offset, piece))
@@ -156,7 +152,7 @@ impl BlockBuilder {
         self.piece.copy(&index);
         let len = (self.piece.len() + TRAILER_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
         self.piece.pad_to(len - TRAILER_BYTES);
-        self.info.body_crc = self.piece.crc_after(self.body_crc);
+        self.info.body_crc = self.piece.crc();
         self.info.file_len = self.piece_offset + len as u64;
         self.piece.copy(&self.info.trailer());
         self.rows.shrink_to_fit();

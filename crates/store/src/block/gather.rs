@@ -1,7 +1,8 @@
 //! Bytes of a file that is being made: small ones are copied together, large records stay where they are.
 
+use super::checksum::Checksum;
 use bytes::Bytes;
-use tidelock_record::{ALIGNMENT, AlignedBuf};
+use tidelock_record::{ALIGNMENT, AlignedBuf, RecordRef};
 
 /// Records of this length on are not copied. Whoever writes them puts the parts together; that is not the worker.
 const SHARE_BYTES_MIN: usize = 8 * 1024;
@@ -13,6 +14,9 @@ pub(super) struct Gather {
     parts: Vec<Bytes>,
     parts_len: usize,
     last: AlignedBuf,
+    /// Of all bytes so far, those that were taken included, but for those of `last` behind `counted`.
+    checksum: Checksum,
+    counted: usize,
 }
 
 impl Gather {
@@ -22,6 +26,8 @@ impl Gather {
             parts: Vec::new(),
             parts_len: 0,
             last: AlignedBuf::with_capacity(bytes),
+            checksum: Checksum::new(),
+            counted: 0,
         }
     }
 
@@ -35,15 +41,17 @@ impl Gather {
         self.last.extend_from_slice(bytes);
     }
 
-    /// Appends `head`, which is short, and `record`.
-    pub(super) fn add(&mut self, head: &[u8], record: &Bytes) {
-        if record.len() < SHARE_BYTES_MIN {
+    /// Appends `head`, which is short, and `record`, which is what `bytes` holds.
+    pub(super) fn add(&mut self, head: &[u8], record: &RecordRef<'_>, bytes: &Bytes) {
+        if record.bytes().len() < SHARE_BYTES_MIN {
             self.copy(head);
-            self.copy(record);
+            self.copy(record.bytes());
             return;
         }
         self.end_copied();
-        for part in [Bytes::copy_from_slice(head), record.clone()] {
+        self.checksum.add(head);
+        self.checksum.add_record(record);
+        for part in [Bytes::copy_from_slice(head), bytes.slice_ref(record.bytes())] {
             self.parts_len += part.len();
             self.parts.push(part);
         }
@@ -77,6 +85,7 @@ impl Gather {
         for part in cut.iter().rev() {
             self.copy(part);
         }
+        self.counted = self.last.len();
         parts
     }
 
@@ -85,6 +94,7 @@ impl Gather {
         self.parts.clear();
         self.parts_len = 0;
         self.last.clear();
+        (self.checksum, self.counted) = (Checksum::new(), 0);
     }
 
     /// All parts.
@@ -93,12 +103,21 @@ impl Gather {
         self.parts
     }
 
-    /// The checksum of all bytes, behind those that have the checksum `crc`.
-    pub(super) fn crc_after(&self, crc: u32) -> u32 {
-        crc32c::crc32c_append(crc_of(crc, &self.parts), self.last.as_slice())
+    /// The checksum of all bytes so far, those that were taken included.
+    pub(super) fn crc(&mut self) -> u32 {
+        self.count_copied();
+        self.checksum.get()
+    }
+
+    fn count_copied(&mut self) {
+        let more = self.last.as_slice().get(self.counted..).unwrap_or_default();
+        self.checksum.add(more);
+        self.counted = self.last.len();
     }
 
     fn end_copied(&mut self) {
+        self.count_copied();
+        self.counted = 0;
         if !self.last.is_empty() {
             let copied = std::mem::take(&mut self.last).freeze();
             self.parts_len += copied.len();
@@ -107,17 +126,12 @@ impl Gather {
     }
 }
 
-/// The checksum of the parts, behind bytes that have the checksum `crc`.
-pub(super) fn crc_of(crc: u32, parts: &[Bytes]) -> u32 {
-    parts
-        .iter()
-        .fold(crc, |crc, part| crc32c::crc32c_append(crc, part))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::BytesMut;
     use proptest::prelude::*;
+    use tidelock_record::encode_into;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
@@ -126,18 +140,19 @@ mod tests {
         #[test]
         fn gives_back_what_was_put_in(steps in proptest::collection::vec((0..20_000_usize, any::<bool>()), 1..40)) {
             let mut gather = Gather::with_capacity(4096);
-            let (mut all, mut out, mut crc) = (Vec::new(), Vec::new(), 0);
+            let (mut all, mut out) = (Vec::new(), Vec::new());
             for (number, (len, take)) in steps.into_iter().enumerate() {
                 let fill = u8::try_from(number).unwrap();
-                let record = Bytes::from(vec![fill; len]);
-                gather.add(&[fill; 24], &record);
+                let mut record = BytesMut::new();
+                encode_into(&mut record, b"a", b"", &vec![fill; len]).unwrap();
+                let record = record.freeze();
+                gather.add(&[fill; 24], &RecordRef::parse(&record).unwrap().0, &record);
                 all.extend_from_slice(&[fill; 24]);
                 all.extend_from_slice(&record);
                 prop_assert_eq!(gather.len(), all.len() - out.len());
-                prop_assert_eq!(gather.crc_after(crc), crc32c::crc32c(&all));
+                prop_assert_eq!(gather.crc(), crc32c::crc32c(&all));
                 if take {
                     let parts = gather.take_pages(4096);
-                    crc = crc_of(crc, &parts);
                     out.extend(parts.concat());
                     prop_assert_eq!(out.len() % ALIGNMENT, 0);
                     prop_assert!(gather.len() < ALIGNMENT);

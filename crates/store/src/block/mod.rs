@@ -1,6 +1,7 @@
 //! Blocks: immutable files of messages, what is known of them in memory, and how they come to be.
 
 mod builder;
+mod checksum;
 mod format;
 mod gather;
 mod index;
