@@ -47,6 +47,8 @@ struct Building {
     /// `None` once the file is complete.
     builder: Option<BlockBuilder>,
     done: Option<(BlockInfo, BlockIndex)>,
+    /// Sequences below this are not its own: they are those of the block before, which may have been given up.
+    from: u64,
     /// The next sequence to take from the tail.
     cursor: u64,
     /// Bytes of records that are taken and still live.
@@ -62,7 +64,7 @@ struct Building {
 impl Writer {
     /// A message was removed from the tail.
     pub(crate) fn removed(&mut self, seq: u64, len: u64, tail_is_empty: bool) {
-        if let Some(holder) = self.blocks().find(|building| seq < building.cursor) {
+        if let Some(holder) = self.blocks().find(|building| building.holds(seq)) {
             holder.taken -= len;
         }
         if tail_is_empty {
@@ -109,6 +111,11 @@ impl Writer {
 }
 
 impl Building {
+    /// Whether the message was taken into it, if it is one of the tail.
+    fn holds(&self, seq: u64) -> bool {
+        (self.from..self.cursor).contains(&seq)
+    }
+
     fn owns(&self, token: IoToken) -> bool {
         self.out.contains(&token) || self.sync == Some(token)
     }
@@ -219,6 +226,7 @@ impl Store {
             file,
             builder: Some(BlockBuilder::new(id, PIECE_BYTES)),
             done: None,
+            from: cursor,
             cursor,
             taken: 0,
             created: false,
