@@ -115,8 +115,9 @@ mod jemalloc {
         )]
         #[test]
         fn the_settings_are_taken() {
-            // SAFETY: the names end with a zero; the values are an `unsigned` and a `ssize_t`.
+            // SAFETY: the name ends with a zero, and what is read under it is an `unsigned`.
             let arenas: u32 = unsafe { raw::read(b"opt.narenas\0") }.unwrap();
+            // SAFETY: the name ends with a zero, and what is read under it is a `ssize_t`.
             let decay: isize = unsafe { raw::read(b"opt.dirty_decay_ms\0") }.unwrap();
             assert_eq!((arenas, decay), (1, 30_000));
         }
