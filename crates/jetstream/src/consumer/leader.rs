@@ -316,6 +316,10 @@ impl ConsumerLeader {
         notices: &mut Vec<Notice>,
     ) -> Stop {
         if state.is_paused(now.wall) {
+            // Who does not want to wait is not served after the pause either.
+            if let Demand::Pull(waiting) = &mut self.demand {
+                waiting.end_of_stream(notices);
+            }
             return Stop::Paused;
         }
         for _ in 0..budget {

@@ -508,6 +508,21 @@ fn a_pause_and_a_cold_message_hold_delivery_back() {
     world.expect(&["a msg 1 1 x1 left 0", "a ended"]);
 }
 
+/// Who does not wait is told so while delivery is paused, and gets nothing when it goes on.
+#[test]
+fn requests_that_do_not_wait_do_not_wait_for_the_end_of_a_pause() {
+    let mut world = World::new(PULL);
+    world.store(1, 10);
+    world.state.pause(Wall(1000), Wall(1));
+    world.pull("a", r#"{"batch":1,"no_wait":true}"#);
+    world.pull("b", r#"{"batch":1,"no_wait":true,"expires":5000000000}"#);
+    assert_eq!(world.run(), Stop::Paused);
+    world.expect(&["a 404 No Messages", "a ended"]);
+    world.now = 1000;
+    world.run();
+    world.expect(&["b msg 1 1 x1 left 0", "b ended"]);
+}
+
 #[test]
 fn closing_tells_everyone_who_waits() {
     let mut world = World::new(PULL);
