@@ -61,7 +61,7 @@ impl Reasons {
 /// Chooses `count` servers for a stream beside those in `taken`, the best first.
 ///
 /// A server must be of the stream's cluster, have its tags and the room for `max_bytes`, and differ from the others
-/// in the unique tag. Of those, servers that answer come first, then those with fewer replicas, then those with more
+/// in the unique tag; a server without a cluster takes all, whatever cluster and tags they ask for. Of those, servers that answer come first, then those with fewer replicas, then those with more
 /// room. Servers that do not answer are chosen only as long as those that do are a majority of the whole group.
 pub(super) fn place(
     meta: &Meta,
@@ -71,14 +71,17 @@ pub(super) fn place(
     count: usize,
 ) -> Result<Vec<NodeId>, ApiError> {
     let mut reasons = Reasons::default();
-    if !spec.cluster().is_empty() && spec.cluster() != hint.cluster {
+    let clustered = !hint.cluster.is_empty();
+    if clustered && !spec.cluster().is_empty() && spec.cluster() != hint.cluster {
         return Err(reasons.into_error());
     }
     let load = replicas_per_node(meta);
     let mut fitting: Vec<&Candidate> = hint
         .candidates
         .iter()
-        .filter(|candidate| !taken.contains(&candidate.node) && fits(meta, spec, candidate, &mut reasons))
+        .filter(|candidate| {
+            !taken.contains(&candidate.node) && fits(meta, spec, (candidate, clustered), &mut reasons)
+        })
         .collect();
     fitting.sort_by_key(|candidate| {
         let room = if spec.is_memory() {
@@ -146,7 +149,12 @@ fn unique_value<'a>(meta: &'a Meta, node: NodeId, prefix: &str) -> Option<&'a st
         .map(String::as_str)
 }
 
-fn fits(meta: &Meta, spec: &StreamSpec, candidate: &Candidate, reasons: &mut Reasons) -> bool {
+fn fits(
+    meta: &Meta,
+    spec: &StreamSpec,
+    (candidate, clustered): (&Candidate, bool),
+    reasons: &mut Reasons,
+) -> bool {
     let Some(server) = meta.server(candidate.node) else {
         return false;
     };
@@ -154,7 +162,7 @@ fn fits(meta: &Meta, spec: &StreamSpec, candidate: &Candidate, reasons: &mut Rea
     if has("!jetstream") {
         return false;
     }
-    for tag in spec.tags() {
+    for tag in spec.tags().iter().filter(|_| clustered) {
         match tag.strip_prefix('!') {
             Some(excluded) if has(excluded) => {
                 reasons.excluded.insert(excluded.to_owned());

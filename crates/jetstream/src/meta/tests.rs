@@ -248,6 +248,32 @@ fn an_update_reserves_the_union_until_the_stream_has_decided() {
     );
 }
 
+/// A server without a cluster has nobody to choose from: it takes what was written for a cluster.
+#[test]
+fn a_server_alone_takes_any_placement() {
+    let mut meta = cluster_of_three();
+    let alone = PlacementHint {
+        cluster: String::new(),
+        candidates: hint(&[1]).candidates.into_iter().take(1).collect(),
+        unique_tag: None,
+    };
+    let create = |name: &str, placement: &str| MetaCommand::StreamCreate {
+        account: "A".to_owned(),
+        config: config(name, &[], placement),
+        limits: AccountLimits::default(),
+        hint: alone.clone(),
+    };
+    let lines = apply(
+        &mut meta,
+        vec![
+            create("a", r#","placement":{"cluster":"other"}"#),
+            create("b", r#","placement":{"tags":["gpu","!az:a"]}"#),
+        ],
+    );
+    assert!(lines.iter().all(|line| !line.contains("10005")), "{lines:?}");
+    assert!(meta.stream("A", "a").is_some() && meta.stream("A", "b").is_some());
+}
+
 #[test]
 fn placement_says_why_it_fails() {
     let mut meta = cluster_of_three();
