@@ -11,8 +11,9 @@ use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use tidelock_api::ApiStats;
 use tidelock_auth::{ConnectionType, Credentials, Verdict};
-use tidelock_base::{AccountId, BootId, GroupId, NodeId, Now, WorkerId};
+use tidelock_base::{API_LEVEL, AccountId, BootId, GroupId, NodeId, Now, WorkerId};
 use tidelock_conf::{JetStreamLimits, Options};
 
 /// Who this server is.
@@ -52,6 +53,8 @@ pub struct Account {
     pub subscriptions: AtomicU64,
     /// Subscriptions of clients that there ever were.
     pub subscriptions_ever: AtomicU64,
+    /// JetStream API requests of its clients, and those answered with an error.
+    pub api: (AtomicU64, AtomicU64),
     /// Traffic of connections that are gone.
     pub past: PastTraffic,
     /// What its streams hold on this node.
@@ -134,6 +137,18 @@ impl Default for Budgets {
     }
 }
 
+impl Account {
+    /// Its requests to the JetStream API.
+    pub(crate) fn api_stats(&self) -> ApiStats {
+        ApiStats {
+            level: u64::from(API_LEVEL),
+            total: self.api.0.load(Ordering::Relaxed),
+            errors: self.api.1.load(Ordering::Relaxed),
+            inflight: 0,
+        }
+    }
+}
+
 /// What the workers of a node share.
 pub struct NodeShared {
     /// Who this server is.
@@ -190,6 +205,7 @@ impl NodeShared {
                 connections: AtomicU64::new(0),
                 subscriptions: AtomicU64::new(0),
                 subscriptions_ever: AtomicU64::new(0),
+                api: <(AtomicU64, AtomicU64)>::default(),
                 past: PastTraffic::default(),
                 stored: Stored::default(),
             })

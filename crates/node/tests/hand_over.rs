@@ -154,3 +154,46 @@ fn what_was_sent_without_acknowledgements_is_not_sent_again_by_the_next_leader()
         "{info}"
     );
 }
+
+/// Advisories say who leads a stream and its consumers, and nothing of the consumers that feed mirrors.
+#[test]
+fn advisories_tell_of_new_leaders() {
+    let mut scene =
+        Scene::new(r#"{"stream_name":"S","config":{"durable_name":"c","ack_policy":"explicit"}}"#);
+    let told = |heard: &str| -> Vec<String> {
+        let subjects = heard
+            .split_whitespace()
+            .filter(|word| word.starts_with("$JS.EVENT."));
+        subjects
+            .map(|subject| subject.trim_start_matches("$JS.EVENT.ADVISORY.").to_owned())
+            .collect()
+    };
+    scene.net.tell(scene.client, "SUB $JS.EVENT.ADVISORY.> 9\r\n");
+    scene.say("$JS.API.STREAM.LEADER.STEPDOWN.S", "");
+    scene.net.run(SECOND * 3);
+    let heard = scene.net.hear(scene.client);
+    assert_eq!(
+        told(&heard),
+        ["API", "STREAM.LEADER_ELECTED.S", "CONSUMER.LEADER_ELECTED.S.c"],
+        "{heard}"
+    );
+    let info = scene.ask("$JS.API.STREAM.INFO.S", "");
+    let leader = info.split("\"leader\":").nth(1).unwrap()[..4].to_owned();
+    let elected = format!("\"leader\":{leader}");
+    assert_eq!(heard.matches(&elected).count(), 2, "{elected} of {heard}");
+    assert!(
+        (0..NODES).all(|node| heard.contains(&format!("\"name\":\"n{node}\""))),
+        "{heard}"
+    );
+
+    let create = "$JS.API.CONSUMER.DURABLE.CREATE.S.d";
+    let made = scene.ask(create, r#"{"stream_name":"S","config":{"durable_name":"d"}}"#);
+    assert_eq!(
+        told(&made),
+        ["CONSUMER.CREATED.S.d", "CONSUMER.LEADER_ELECTED.S.d", "API"],
+        "{made}"
+    );
+    let mirror = scene.ask("$JS.API.STREAM.CREATE.M", r#"{"name":"M","mirror":{"name":"S"}}"#);
+    let told: Vec<String> = told(&mirror).into_iter().filter(|what| what != "API").collect();
+    assert_eq!(told, ["STREAM.CREATED.M"], "{mirror}");
+}

@@ -358,3 +358,46 @@ fn users_without_a_name_are_told_one() {
         "{made_up}"
     );
 }
+
+/// What one account asks of JetStream is not counted to another.
+#[test]
+fn requests_to_the_api_are_counted_by_account() {
+    let mut net = Net::new();
+    net.add(
+        2,
+        "server_name: n\nport: 4222\njetstream { store_dir: \"/n\", max_file_store: 1GB }\nauthorization { timeout: 60 }\n\
+         accounts { A { jetstream: enabled, users: [{ user: a, password: a }] }, B { jetstream: enabled, users: [{ user: b, \
+         password: b }] }, SYS { users: [{ user: sys, password: s }] } }\nsystem_account: SYS\n",
+    );
+    net.run(SECOND * 3);
+    let [a, b] = ["a", "b"].map(|user| client(&mut net, 0, 1, user, user));
+    for _ in 0..5 {
+        request(&mut net, a, "$JS.API.STREAM.INFO.NONE", "");
+    }
+    let api = |net: &mut Net, client| request(net, client, "$JS.API.INFO", "")[0]["api"].clone();
+    let (of_a, of_b) = (api(&mut net, a), api(&mut net, b));
+    assert_eq!(
+        (&of_a["total"], &of_a["errors"]),
+        (&5.into(), &5.into()),
+        "{of_a}"
+    );
+    assert_eq!(
+        (&of_b["total"], &of_b["errors"]),
+        (&0.into(), &0.into()),
+        "{of_b}"
+    );
+    let operator = client(&mut net, 0, 0, "sys", "s");
+    let jsz = &request(
+        &mut net,
+        operator,
+        "$SYS.REQ.SERVER.PING.JSZ",
+        r#"{"accounts":true}"#,
+    )[0];
+    let details = jsz["data"]["account_details"].as_array().unwrap();
+    let errors = |name: &str| {
+        let detail = details.iter().find(|detail| detail["name"] == name).unwrap();
+        detail["api"]["errors"].clone()
+    };
+    assert_eq!((errors("A"), errors("B")), (5.into(), 0.into()));
+    assert_eq!(jsz["data"]["api"]["errors"], 5);
+}

@@ -9,9 +9,8 @@ use crate::cell::{Cell, Request};
 use crate::groups::{Machine, Waiter};
 use crate::worker::Core;
 use bytes::{BufMut, Bytes, BytesMut};
-use std::sync::atomic::Ordering;
-use tidelock_api::{AccountInfo, AccountTier, ApiStats, Initiated, ResponseKind};
-use tidelock_base::{API_LEVEL, AccountId, ApiError, ApiErrorCode, LogIndex, NodeId, WorkerId};
+use tidelock_api::{AccountInfo, AccountTier, Initiated, ResponseKind};
+use tidelock_base::{AccountId, ApiError, ApiErrorCode, LogIndex, NodeId, WorkerId};
 use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::MetaCommand;
 
@@ -146,7 +145,6 @@ impl Core {
             .account(account)
             .and_then(|own| own.jetstream.as_ref())
             .map(account_limits);
-        let totals = &self.shared.totals;
         let info = AccountInfo {
             total: AccountTier {
                 memory: used.memory,
@@ -160,12 +158,11 @@ impl Core {
                 limits: limits.unwrap_or_default(),
             },
             domain: self.domain(),
-            api: ApiStats {
-                level: u64::from(API_LEVEL),
-                total: totals.api_total.load(Ordering::Relaxed),
-                errors: totals.api_errors.load(Ordering::Relaxed),
-                inflight: 0,
-            },
+            api: self
+                .shared
+                .account(account)
+                .map(crate::shared::Account::api_stats)
+                .unwrap_or_default(),
             ..AccountInfo::default()
         };
         self.reply_changed(&job.request, ResponseKind::AccountInfo, &info);

@@ -5,13 +5,23 @@ use crate::cell::Request;
 use crate::deliver_batch::Message;
 use crate::worker::Core;
 use bytes::Bytes;
-use tidelock_api::Time;
-use tidelock_api::advisory::{Action, Advisory, ApiAudit, ApiLimitReached, StreamAction, advisory};
+use tidelock_api::advisory::{
+    Action, Advisory, ApiAudit, ApiLimitReached, ConsumerLeaderElected, StreamAction, StreamLeaderElected,
+    advisory,
+};
 use tidelock_api::event::ClientInfo;
-use tidelock_base::AccountId;
+use tidelock_api::{PeerInfo, Time};
+use tidelock_base::{AccountId, GroupId};
 
 /// Letters of an advisory's id.
 const ID_LENGTH: usize = 22;
+
+/// See [`Core::elected`].
+struct Elected {
+    account: AccountId,
+    stream: String,
+    replicas: Vec<PeerInfo>,
+}
 
 impl Core {
     /// Publishes an advisory if somebody listens.
@@ -50,6 +60,79 @@ impl Core {
                 domain: &domain,
             },
         );
+    }
+
+    /// This server leads a stream with several replicas now, and its consumers with it.
+    pub(crate) fn stream_leader_elected(&mut self, group: GroupId) {
+        let Some(elected) = self.elected(group) else {
+            return;
+        };
+        let (name, domain) = (self.shared.identity.name.to_string(), self.domain());
+        let own = StreamLeaderElected {
+            account: "",
+            stream: &elected.stream,
+            leader: &name,
+            replicas: &elected.replicas,
+            domain: &domain,
+        };
+        self.publish_advisory(elected.account, &own);
+        if let Some(system) = self.shared.system_account().map(|account| account.id) {
+            let account = self.account_name(elected.account);
+            self.publish_advisory(
+                system,
+                &StreamLeaderElected {
+                    account: &account,
+                    ..own
+                },
+            );
+        }
+        let names: Vec<String> = self
+            .stream(group)
+            .into_iter()
+            .flat_map(|stream| stream.users_consumers().map(|one| one.name().to_owned()))
+            .collect();
+        for name in names {
+            self.consumer_leader_elected(group, &name);
+        }
+    }
+
+    /// This server leads a consumer now. Where the stream has one replica nobody is elected.
+    pub(super) fn consumer_leader_elected(&mut self, group: GroupId, consumer: &str) {
+        let Some(elected) = self.elected(group) else {
+            return;
+        };
+        let (name, domain) = (self.shared.identity.name.to_string(), self.domain());
+        let own = ConsumerLeaderElected {
+            account: "",
+            stream: &elected.stream,
+            consumer,
+            leader: &name,
+            replicas: &elected.replicas,
+            domain: &domain,
+        };
+        self.publish_advisory(elected.account, &own);
+        if let Some(system) = self.shared.system_account().map(|account| account.id) {
+            let account = self.account_name(elected.account);
+            self.publish_advisory(
+                system,
+                &ConsumerLeaderElected {
+                    account: &account,
+                    ..own
+                },
+            );
+        }
+    }
+
+    /// What advisories say of a stream that is led here, if it has several replicas.
+    fn elected(&self, group: GroupId) -> Option<Elected> {
+        let slot = self
+            .slot(group)
+            .filter(|slot| slot.leads && slot.replicas.len() > 1)?;
+        Some(Elected {
+            account: slot.account,
+            stream: slot.name.to_string(),
+            replicas: self.all_peers(slot),
+        })
     }
 
     /// A request was answered.

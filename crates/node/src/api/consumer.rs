@@ -128,17 +128,19 @@ impl Core {
         let CommandOutcome::Consumer { id, created } = *outcome else {
             return;
         };
-        let name = self
+        let made = self
             .stream(job.group)
             .and_then(|stream| stream.consumer_by_id(id))
-            .map(|one| one.name().to_owned());
-        let Some(name) = name else {
+            .map(|one| (one.name().to_owned(), one.config().direct));
+        let Some((name, direct)) = made else {
             // Deleted again by the same entry.
             let error = ApiErrorCode::ConsumerNotFound.into();
             return self.reply_json(&job.request, error_response(ResponseKind::ConsumerCreate, &error));
         };
-        if created {
+        // Those that feed mirrors and sources are nobody's business.
+        if created && !direct {
             self.consumer_action(job.request.account, stream, &name, Action::Create);
+            self.consumer_leader_elected(job.group, &name);
         }
         self.look_at_new(job.group, id);
         if let Some(info) = self.consumer_shown(job.group, &name, true) {

@@ -258,11 +258,18 @@ impl Core {
             return;
         };
         let totals = &self.shared.totals;
+        let own = self.shared.account(request.account).map(|account| &account.api);
         totals.api_total.fetch_add(1, Ordering::Relaxed);
+        if let Some((total, _)) = own {
+            total.fetch_add(1, Ordering::Relaxed);
+        }
         if refused {
             totals.api_errors.fetch_add(1, Ordering::Relaxed);
+            if let Some((_, errors)) = own {
+                errors.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        if !call.endpoint.is_of_system() {
+        if call.endpoint.is_audited() {
             self.audit(conn, request, payload);
         }
     }

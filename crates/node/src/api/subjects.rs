@@ -171,6 +171,11 @@ impl Endpoint {
         )
     }
 
+    /// Whether an advisory tells of each answer.
+    pub(super) const fn is_audited(self) -> bool {
+        !self.is_of_system() || matches!(self, Self::MetaStepdown | Self::ServerRemove)
+    }
+
     /// Whether clients see it as a stream or consumer that listens itself: nobody listens where there is none.
     pub(super) const fn is_subscribed(self) -> bool {
         matches!(self, Self::DirectGet | Self::DirectLast | Self::MsgNext)

@@ -142,6 +142,19 @@ impl Core {
         })
     }
 
+    /// All replicas of a group that is led here, this one too.
+    pub(crate) fn all_peers(&self, slot: &Slot) -> Vec<PeerInfo> {
+        let me = self.shared.identity.node;
+        let peers = slot.replicas.iter().map(|replica| {
+            let mut info = self.peer_info(slot, replica.id, replica.node);
+            if replica.node == me {
+                (info.current, info.offline, info.lag, info.active) = (true, false, 0, Nanos(0));
+            }
+            info
+        });
+        peers.collect()
+    }
+
     fn peer_info(&self, slot: &Slot, replica: ReplicaId, node: NodeId) -> PeerInfo {
         let name = self.server_name(node);
         let peer = hash8(name.as_bytes());
@@ -191,6 +204,7 @@ impl Core {
                 slot.name
             );
         }
+        self.stream_leader_elected(group);
     }
 }
 

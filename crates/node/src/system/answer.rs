@@ -74,7 +74,7 @@ fn envelope(core: &Core, server: &ServerInfo, answer: Reply) -> Option<Vec<u8>> 
         Reply::Fault(0, text) => event::system_error(server, 500, &text),
         Reply::Fault(_, text) => event::system_fault(server, &text),
         Reply::Done => event::system_done(server),
-        Reply::Silence | Reply::Page(_) => return None,
+        Reply::Silence | Reply::NotLeader | Reply::Page(_) => return None,
     })
 }
 

@@ -80,6 +80,8 @@ pub(crate) enum Reply {
     Done,
     /// Whoever asked gets no answer.
     Silence,
+    /// Only the leader of the metadata was asked, which is another server: it answers requests, and a browser is told.
+    NotLeader,
 }
 
 /// The answer as HTTP sees it.
@@ -104,6 +106,7 @@ pub(crate) fn http(reply: Reply) -> Answer {
             body: page.into(),
         },
         Reply::Fault(status, reason) => text(status, &reason),
+        Reply::NotLeader => text(400, "filtered response: not leader"),
         Reply::Stats(_) | Reply::Id | Reply::Done | Reply::Silence => not_found(),
     }
 }
@@ -152,4 +155,19 @@ pub(crate) fn page(version: &str) -> String {
     }
     page.push_str("\t</body>\n</html>\n");
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Through HTTP there is always an answer, also where requests to all servers are left to others.
+    #[test]
+    fn a_server_that_does_not_lead_says_so_to_a_browser() {
+        let answer = http(Reply::NotLeader);
+        assert_eq!(
+            (answer.status, &answer.body[..]),
+            (400, &b"filtered response: not leader"[..])
+        );
+    }
 }

@@ -225,7 +225,7 @@ impl Core {
             return Reply::Body(Body::Jsz(Box::new(jsz)));
         };
         if options.leader_only && part.meta.is_some() && !part.leads_meta {
-            return Reply::Silence;
+            return Reply::NotLeader;
         }
         jsz.stats = self.jetstream_stats(part);
         jsz.config = Some(self.jetstream_config(jetstream));
@@ -498,6 +498,7 @@ fn account_detail(account: &crate::shared::Account, part: &JetStreamPart) -> Acc
     let mut stats = part.usage(|stream| stream.account == account.id);
     let reserved = |limit: i64| u64::try_from(limit).unwrap_or(u64::MAX);
     let limits = account.jetstream.clone().unwrap_or_default();
+    stats.api = account.api_stats();
     stats.reserved_memory = reserved(limits.max_memory);
     stats.reserved_storage = reserved(limits.max_store);
     let mut stream_detail: Vec<StreamDetail> = part
