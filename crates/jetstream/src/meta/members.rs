@@ -50,7 +50,23 @@ impl Meta {
             .remove(&node)
             .ok_or(ApiErrorCode::ClusterServerNotMember)?;
         fx.server_removed(&server);
+        self.give_up_replicas(node, fx);
         Ok(MetaOutcome::Done)
+    }
+
+    /// The replicas of a server that is no member any more are as good as lost: where the others are a majority, they go
+    /// on without it, and another server takes its place when there is one. Elsewhere they are what is left.
+    fn give_up_replicas(&mut self, node: NodeId, fx: &mut impl MetaEffects) {
+        for stream in self.streams.values_mut() {
+            let stay = stream.replicas.iter().filter(|one| one.node != node && !one.lost);
+            if 2 * stay.count() <= stream.replicas.len() {
+                continue;
+            }
+            if let Some(replica) = stream.replicas.iter_mut().find(|one| one.node == node) {
+                replica.lost = true;
+                fx.stream_changed(stream);
+            }
+        }
     }
 
     pub(super) fn meta_replica_replace(

@@ -274,6 +274,38 @@ fn a_server_alone_takes_any_placement() {
     assert!(meta.stream("A", "a").is_some() && meta.stream("A", "b").is_some());
 }
 
+/// The replicas of a server that leaves are given up where the others are a majority. Where they are not, they are what
+/// is left of the stream.
+#[test]
+fn replicas_of_a_server_that_leaves_are_given_up() {
+    let mut meta = cluster_of_three();
+    let create = |name: &str, replicas: u8| MetaCommand::StreamCreate {
+        account: "A".to_owned(),
+        config: config(name, &[], &format!(r#","num_replicas":{replicas}"#)),
+        limits: AccountLimits::default(),
+        hint: hint(&[1, 2, 3]),
+    };
+    let streams = ["one", "two", "three"];
+    apply(
+        &mut meta,
+        (1..)
+            .zip(streams)
+            .map(|(count, name)| create(name, count))
+            .collect(),
+    );
+    let node = NodeId(2);
+    apply(&mut meta, vec![MetaCommand::ServerLeave { node }]);
+    let lost = |name: &str| -> Vec<NodeId> {
+        let replicas = &meta.stream("A", name).unwrap().replicas;
+        replicas
+            .iter()
+            .filter(|one| one.lost)
+            .map(|one| one.node)
+            .collect()
+    };
+    assert_eq!(streams.map(lost), [vec![], vec![], vec![node]]);
+}
+
 #[test]
 fn placement_says_why_it_fails() {
     let mut meta = cluster_of_three();
