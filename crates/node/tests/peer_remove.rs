@@ -1,6 +1,7 @@
 //! What becomes of streams when a server is taken out of the cluster: see `net` for the network that they are on.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test that is wrong about its own network may panic"
 )]
