@@ -61,8 +61,9 @@ impl Reasons {
 /// Chooses `count` servers for a stream beside those in `taken`, the best first.
 ///
 /// A server must be of the stream's cluster, have its tags and the room for `max_bytes`, and differ from the others
-/// in the unique tag; a server without a cluster takes all, whatever cluster and tags they ask for. Of those, servers that answer come first, then those with fewer replicas, then those with more
-/// room. Servers that do not answer are chosen only as long as those that do are a majority of the whole group.
+/// in the unique tag; a server without a cluster takes streams whatever cluster and tags they ask for. Of those, servers
+/// that answer come first, then those with fewer replicas, then those with more room. Servers that do not answer are
+/// chosen only as long as those that do are a majority of the whole group.
 pub(super) fn place(
     meta: &Meta,
     spec: &StreamSpec,

@@ -20,7 +20,9 @@ const ID_LENGTH: usize = 22;
 struct Elected {
     account: AccountId,
     stream: String,
+    leader: String,
     replicas: Vec<PeerInfo>,
+    domain: String,
 }
 
 impl Core {
@@ -67,24 +69,15 @@ impl Core {
         let Some(elected) = self.elected(group) else {
             return;
         };
-        let (name, domain) = (self.shared.identity.name.to_string(), self.domain());
-        let own = StreamLeaderElected {
-            account: "",
-            stream: &elected.stream,
-            leader: &name,
-            replicas: &elected.replicas,
-            domain: &domain,
-        };
-        self.publish_advisory(elected.account, &own);
-        if let Some(system) = self.shared.system_account().map(|account| account.id) {
-            let account = self.account_name(elected.account);
-            self.publish_advisory(
-                system,
-                &StreamLeaderElected {
-                    account: &account,
-                    ..own
-                },
-            );
+        for (to, account) in self.told_of_leaders(elected.account) {
+            let body = StreamLeaderElected {
+                account: &account,
+                stream: &elected.stream,
+                leader: &elected.leader,
+                replicas: &elected.replicas,
+                domain: &elected.domain,
+            };
+            self.publish_advisory(to, &body);
         }
         let names: Vec<String> = self
             .stream(group)
@@ -92,35 +85,37 @@ impl Core {
             .flat_map(|stream| stream.users_consumers().map(|one| one.name().to_owned()))
             .collect();
         for name in names {
-            self.consumer_leader_elected(group, &name);
+            self.tell_of_consumer_leader(&elected, &name);
         }
     }
 
     /// This server leads a consumer now. Where the stream has one replica nobody is elected.
     pub(super) fn consumer_leader_elected(&mut self, group: GroupId, consumer: &str) {
-        let Some(elected) = self.elected(group) else {
-            return;
-        };
-        let (name, domain) = (self.shared.identity.name.to_string(), self.domain());
-        let own = ConsumerLeaderElected {
-            account: "",
-            stream: &elected.stream,
-            consumer,
-            leader: &name,
-            replicas: &elected.replicas,
-            domain: &domain,
-        };
-        self.publish_advisory(elected.account, &own);
-        if let Some(system) = self.shared.system_account().map(|account| account.id) {
-            let account = self.account_name(elected.account);
-            self.publish_advisory(
-                system,
-                &ConsumerLeaderElected {
-                    account: &account,
-                    ..own
-                },
-            );
+        if let Some(elected) = self.elected(group) {
+            self.tell_of_consumer_leader(&elected, consumer);
         }
+    }
+
+    fn tell_of_consumer_leader(&mut self, elected: &Elected, consumer: &str) {
+        for (to, account) in self.told_of_leaders(elected.account) {
+            let body = ConsumerLeaderElected {
+                account: &account,
+                stream: &elected.stream,
+                consumer,
+                leader: &elected.leader,
+                replicas: &elected.replicas,
+                domain: &elected.domain,
+            };
+            self.publish_advisory(to, &body);
+        }
+    }
+
+    /// Which accounts are told of an account's leaders, and how its name stands in what they are told: the system
+    /// account needs it, the account itself does not.
+    fn told_of_leaders(&self, account: AccountId) -> Vec<(AccountId, String)> {
+        let system = self.shared.system_account().map(|system| system.id);
+        let system = system.map(|system| (system, self.account_name(account)));
+        [(account, String::new())].into_iter().chain(system).collect()
     }
 
     /// What advisories say of a stream that is led here, if it has several replicas.
@@ -131,7 +126,9 @@ impl Core {
         Some(Elected {
             account: slot.account,
             stream: slot.name.to_string(),
+            leader: self.shared.identity.name.to_string(),
             replicas: self.all_peers(slot),
+            domain: self.domain(),
         })
     }
 
