@@ -61,9 +61,9 @@ impl Reasons {
 /// Chooses `count` servers for a stream beside those in `taken`, the best first.
 ///
 /// A server must be of the stream's cluster, have its tags and the room for `max_bytes`, and differ from the others
-/// in the unique tag; a server without a cluster takes streams whatever cluster and tags they ask for. Of those, servers
-/// that answer come first, then those with fewer replicas, then those with more room. Servers that do not answer are
-/// chosen only as long as those that do are a majority of the whole group.
+/// in the unique tag; of a server without a cluster only the room is asked. Of those, servers that answer come first,
+/// then those with fewer replicas, then those with more room. Servers that do not answer are chosen only as long as
+/// those that do are a majority of the whole group.
 pub(super) fn place(
     meta: &Meta,
     spec: &StreamSpec,
@@ -72,8 +72,13 @@ pub(super) fn place(
     count: usize,
 ) -> Result<Vec<NodeId>, ApiError> {
     let mut reasons = Reasons::default();
-    let clustered = !hint.cluster.is_empty();
-    if clustered && !spec.cluster().is_empty() && spec.cluster() != hint.cluster {
+    // Alone there is nothing to choose.
+    let (cluster, tags, unique_tag) = if hint.cluster.is_empty() {
+        ("", &[][..], None)
+    } else {
+        (spec.cluster(), spec.tags(), hint.unique_tag.as_deref())
+    };
+    if !cluster.is_empty() && cluster != hint.cluster {
         return Err(reasons.into_error());
     }
     let load = replicas_per_node(meta);
@@ -81,7 +86,7 @@ pub(super) fn place(
         .candidates
         .iter()
         .filter(|candidate| {
-            !taken.contains(&candidate.node) && fits(meta, spec, (candidate, clustered), &mut reasons)
+            !taken.contains(&candidate.node) && fits(meta, spec, (candidate, tags), &mut reasons)
         })
         .collect();
     fitting.sort_by_key(|candidate| {
@@ -95,10 +100,7 @@ pub(super) fn place(
     });
 
     // A placement tag with the prefix asks for one value of it, so it cannot also be asked to differ.
-    let prefix = hint
-        .unique_tag
-        .as_deref()
-        .filter(|prefix| !spec.tags().iter().any(|tag| tag.starts_with(prefix)));
+    let prefix = unique_tag.filter(|prefix| !tags.iter().any(|tag| tag.starts_with(prefix)));
     let mut values: BTreeSet<&str> = taken
         .iter()
         .filter_map(|node| unique_value(meta, *node, prefix?))
@@ -153,7 +155,7 @@ fn unique_value<'a>(meta: &'a Meta, node: NodeId, prefix: &str) -> Option<&'a st
 fn fits(
     meta: &Meta,
     spec: &StreamSpec,
-    (candidate, clustered): (&Candidate, bool),
+    (candidate, tags): (&Candidate, &[String]),
     reasons: &mut Reasons,
 ) -> bool {
     let Some(server) = meta.server(candidate.node) else {
@@ -163,7 +165,7 @@ fn fits(
     if has("!jetstream") {
         return false;
     }
-    for tag in spec.tags().iter().filter(|_| clustered) {
+    for tag in tags {
         match tag.strip_prefix('!') {
             Some(excluded) if has(excluded) => {
                 reasons.excluded.insert(excluded.to_owned());

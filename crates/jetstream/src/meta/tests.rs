@@ -255,7 +255,7 @@ fn a_server_alone_takes_any_placement() {
     let alone = PlacementHint {
         cluster: String::new(),
         candidates: hint(&[1]).candidates.into_iter().take(1).collect(),
-        unique_tag: None,
+        unique_tag: Some("rack:".to_owned()),
     };
     let create = |name: &str, placement: &str| MetaCommand::StreamCreate {
         account: "A".to_owned(),
