@@ -2,6 +2,8 @@
 //!
 //! Lengths that come from outside are checked against what is left before anything is made of them.
 
+use bytes::BytesMut;
+
 /// The bytes end early or contradict themselves; the text says at what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed: {0}")]
@@ -107,16 +109,27 @@ pub(crate) trait Put {
         self.put_len(bytes.len());
         self.put(bytes);
     }
+}
 
+/// Sections of what is put together in one piece.
+pub(crate) trait PutSection: Put {
     /// Appends what `write` appends, after its length.
-    fn put_section(&mut self, write: impl FnOnce(&mut Vec<u8>));
+    fn put_section(&mut self, write: impl FnOnce(&mut Self));
+}
+
+impl Put for BytesMut {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
 }
 
 impl Put for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
+}
 
+impl PutSection for Vec<u8> {
     fn put_section(&mut self, write: impl FnOnce(&mut Self)) {
         let at = self.len();
         self.put_len(0);

@@ -112,6 +112,12 @@ impl AlignedBuf {
         self.bytes.freeze()
     }
 
+    /// The content, and the room behind it, at the same address. It is not aligned any more once it outgrows its room.
+    #[must_use]
+    pub fn into_bytes(self) -> BytesMut {
+        self.bytes
+    }
+
     /// Makes room for `more` bytes, at least doubling, in memory that is aligned as well.
     fn make_room(&mut self, more: usize) {
         let wanted = self.bytes.len().saturating_add(more);

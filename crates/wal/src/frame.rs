@@ -43,6 +43,21 @@ mod kind {
     pub(super) const ARRIVAL: u8 = 11;
 }
 
+/// An entry of a group's log whose data may be shared; see [`WalRecord::Entry`].
+#[derive(Clone, Copy, Debug)]
+pub struct WalEntry<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// Place in the group's log.
+    pub index: LogIndex,
+    /// Term in which it was proposed.
+    pub term: Term,
+    /// Kind of the entry, as the replica numbers them.
+    pub kind: u8,
+    /// What the state machine gets.
+    pub data: &'a Bytes,
+}
+
 /// What a worker logs. Records take effect in the order of their append; a crash may leave any prefix (cut between
 /// batches), so the order must be such that each prefix is a state to start from: a snapshot or entries before
 /// the [`HardState`](WalRecord::HardState) whose commit index needs them.
@@ -198,7 +213,7 @@ impl<'a> Frame<'a> {
         FRAME_HEAD_BYTES + self.data().len()
     }
 
-    const fn data(&self) -> &'a [u8] {
+    pub(crate) const fn data(&self) -> &'a [u8] {
         match self {
             Self::Record { record, .. } => match record {
                 WalRecord::Entry { data: blob, .. }
@@ -250,6 +265,12 @@ impl<'a> Frame<'a> {
 
     /// Appends the frame.
     pub(crate) fn encode(&self, out: &mut AlignedBuf) {
+        self.encode_head(out);
+        out.extend_from_slice(self.data());
+    }
+
+    /// Appends what comes before the frame's data.
+    pub(crate) fn encode_head(&self, out: &mut AlignedBuf) {
         let data = self.data();
         assert!(data.len() <= DATA_BYTES_MAX, "record of {} bytes", data.len());
         let len = u32::try_from(self.encoded_len()).unwrap_or(u32::MAX);
@@ -262,7 +283,6 @@ impl<'a> Frame<'a> {
             place.copy_from_slice(&value.to_le_bytes());
         }
         out.extend_from_slice(&bytes);
-        out.extend_from_slice(data);
     }
 
     /// The frame at the start of `bytes` and its length.

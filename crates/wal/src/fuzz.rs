@@ -136,12 +136,13 @@ fn batches(disk: &MemDisk, input: &[u8]) {
         let at = position(own, block);
         let synced = position(synced, synced_at).min(at);
         let sealed = position(sealed, sealed_at).min(synced);
-        let bytes = batch.stamped(&Stamp {
+        let parts = batch.stamped(&Stamp {
             at,
             synced,
             sealed,
             first_generation: number_of(first).min(at.generation),
         });
+        let bytes = parts.concat();
         let start = usize::try_from(at.offset).unwrap_or(0);
         let segment = segments.get_mut(usize::from(slot % 3));
         if let Some(place) = segment.and_then(|segment| segment.get_mut(start..start + bytes.len())) {
@@ -171,16 +172,17 @@ fn sound_batch(body: &[u8]) -> Bytes {
         generation: 1,
         offset: 0,
     };
-    batch.stamped(&Stamp {
+    let parts = batch.stamped(&Stamp {
         at,
         ..Stamp::default()
-    })
+    });
+    Bytes::from(parts.concat())
 }
 
 impl OpenBatch {
     fn with_body(mut self, body: &[u8]) -> Self {
         let frame = Frame::Damaged { group: GroupId(3) };
-        self.push(&frame, None);
+        self.push(&frame, None, None);
         self.push_raw(body);
         self
     }

@@ -249,6 +249,10 @@ pub(crate) struct Unplaced<'a> {
     pub(crate) number: u64,
     pub(crate) body_start: usize,
     pub(crate) body_len: usize,
+    /// Checksum of the body.
+    pub(crate) body_crc: u32,
+    /// Length of the whole batch.
+    pub(crate) total_len: usize,
     pub(crate) items: &'a [Item],
     pub(crate) prev_total: u32,
     pub(crate) prev_items: &'a [Item],
@@ -261,27 +265,26 @@ fn length(n: usize) -> [u8; 4] {
 }
 
 impl Unplaced<'_> {
-    /// Writes the header into the start of `batch`, whose body is in place and whose length is a multiple of
-    /// 4096. The header is not valid before [`stamp`].
-    pub(crate) fn write(&self, batch: &mut [u8]) {
-        let total = batch.len();
+    /// Writes the header into the start of the batch, of which `front` has at least what lies before the body. The
+    /// header is not valid before [`stamp`].
+    pub(crate) fn write(&self, front: &mut [u8]) {
+        let total = self.total_len;
         let items = self.items.len() + self.prev_items.len();
         assert!(header_len(items) <= self.body_start, "header overlaps the body");
         assert!(total.is_multiple_of(ALIGNMENT) && self.body_start + self.body_len <= total);
-        let body = batch.get(self.body_start..self.body_start + self.body_len);
-        let body_crc = crc32c::crc32c(body.unwrap_or_default());
+        assert!(self.body_start <= front.len() && front.len() <= total);
 
         let mut lists = Vec::with_capacity(items * ITEM_BYTES);
         encode_items(self.items, &mut lists);
         encode_items(self.prev_items, &mut lists);
-        let mut out = Fields(batch);
+        let mut out = Fields(front);
         out.put(&MAGIC);
         out.put(&VERSION.to_le_bytes());
         out.put(&[0; 4]);
         out.put(&length(header_len(items)));
         out.put(&length(self.body_start));
         out.put(&length(self.body_len));
-        out.put(&body_crc.to_le_bytes());
+        out.put(&self.body_crc.to_le_bytes());
         out.put(&length(total));
         out.put(&self.lane.to_le_bytes());
         out.put(&[0; 30]);
@@ -433,6 +436,8 @@ mod tests {
             number: 7,
             body_start: 4096,
             body_len: 4,
+            body_crc: crc32c::crc32c(b"body"),
+            total_len: 8192,
             items: &[item(1), item(2)],
             prev_total: 4096,
             prev_items: &[item(5)],

@@ -16,11 +16,12 @@
 use crate::batch::{ClosedBatch, LaneId, OpenBatch, Repeated};
 use crate::config::LaneConfig;
 use crate::control::Control;
-use crate::frame::{Frame, WalRecord};
+use crate::frame::{Frame, WalEntry, WalRecord};
 use crate::header::{Position, Stamp};
 use crate::index::Index;
 use crate::segments::Segments;
 use crate::space::Relocation;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use tidelock_base::GroupId;
 use tidelock_record::{AlignedBuf, FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
@@ -172,7 +173,27 @@ impl Lane {
         BatchNo(self.append_frame(&Frame::plain(*record)))
     }
 
+    /// Adds an entry as [`Lane::append`] does. A large one whose data begins at an aligned address (see
+    /// [`AlignedBuf`]) is written from there if it opens its batch, and copied otherwise.
+    ///
+    /// # Panics
+    /// If the data exceeds [`DATA_BYTES_MAX`](crate::DATA_BYTES_MAX).
+    pub fn append_entry(&mut self, entry: &WalEntry<'_>) -> BatchNo {
+        let record = WalRecord::Entry {
+            group: entry.group,
+            index: entry.index,
+            term: entry.term,
+            kind: entry.kind,
+            data: entry.data,
+        };
+        BatchNo(self.append_shared(&Frame::plain(record), Some(entry.data)))
+    }
+
     pub(crate) fn append_frame(&mut self, frame: &Frame<'_>) -> u64 {
+        self.append_shared(frame, None)
+    }
+
+    fn append_shared(&mut self, frame: &Frame<'_>, data: Option<&Bytes>) -> u64 {
         let (cap, len) = (self.config.batch_bytes_max, frame.encoded_len());
         if let Some(full) = self.open.take_if(|open| !open.takes(len, cap)) {
             self.close(full);
@@ -193,7 +214,7 @@ impl Lane {
             None => Some(self.meta_listed),
         };
         let at = listed.and_then(|(batch, at)| (batch == number).then_some(at));
-        let at = open.push(frame, at);
+        let at = open.push(frame, data, at);
         self.index.apply(number, frame);
         match frame.group() {
             Some(group) => {
@@ -401,7 +422,7 @@ impl Lane {
             offset: segment.used,
         };
         let (slot, sealed) = (segment.slot, segment.sealed);
-        let bytes = flight.batch.stamped(&Stamp {
+        let parts = flight.batch.stamped(&Stamp {
             at,
             synced: self.synced,
             sealed,
@@ -412,7 +433,7 @@ impl Lane {
         let token = self.request(IoOp::Write {
             file: self.segments.file(slot),
             offset: at.offset,
-            parts: vec![bytes],
+            parts,
             sync: true,
         });
         if let Some(flight) = &mut self.flight {

@@ -32,7 +32,7 @@ mod space;
 mod tests;
 
 pub use config::{LaneConfig, WalError};
-pub use frame::{DATA_BYTES_MAX, WalRecord};
+pub use frame::{DATA_BYTES_MAX, WalEntry, WalRecord};
 pub use fuzz::fuzz;
 pub use index::{HardState, InstalledSnapshot};
 pub use lane::{BatchNo, Lane, LaneEvent};

@@ -5,10 +5,10 @@ use super::{
     RUN_LOW_WATER_AT, SetAction, WindowKey, kind,
 };
 use crate::codec::Put;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tidelock_base::limits::ENTRY_BYTES_MAX;
 use tidelock_base::{ApiErrorCode, ConsumerId, DeliverSeq, StreamSeq, Wall};
-use tidelock_record::RecordError;
+use tidelock_record::{AlignedBuf, RecordError};
 
 /// Publishes of so many bytes make room for a whole entry.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -20,7 +20,7 @@ const LARGE_BYTES: usize = 64 * 1024;
 /// a publish but room in the entry.
 #[derive(Debug, Default)]
 pub struct EntryBuilder {
-    buf: Vec<u8>,
+    buf: BytesMut,
     /// Bytes that the next entry gets at once.
     room: usize,
     commands: u32,
@@ -59,7 +59,7 @@ impl EntryBuilder {
 
     /// Bytes so far, for the cap of an entry.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.buf.len()
     }
 
@@ -78,12 +78,12 @@ impl EntryBuilder {
             return None;
         }
         self.room = self.buf.len().max(self.room - self.room / 8);
-        let mut entry = std::mem::replace(&mut self.buf, Vec::with_capacity(self.room));
+        let mut entry = std::mem::replace(&mut self.buf, room_for(self.room));
         self.commands = 0;
         self.run = None;
         let at = ENTRY_HEAD_BYTES - 8;
         patch(&mut entry, at, &stamp.0.to_le_bytes());
-        Some(Bytes::from(entry))
+        Some(entry.freeze())
     }
 
     /// Adds a publish whose record is already encoded.
@@ -135,7 +135,9 @@ impl EntryBuilder {
         }
         if self.buf.capacity() - self.buf.len() < records.len() && records.len() >= LARGE_BYTES {
             // Much is coming: growing little by little would copy it again and again.
-            self.buf.reserve(ENTRY_BYTES_MAX.max(records.len()));
+            let mut larger = room_for(self.buf.len() + ENTRY_BYTES_MAX.max(records.len()));
+            larger.extend_from_slice(&self.buf);
+            self.buf = larger;
         }
         self.buf.put(records);
         self.patch_run_len();
@@ -355,7 +357,7 @@ impl EntryBuilder {
         })
     }
 
-    fn command(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> u32 {
+    fn command(&mut self, kind: u8, body: impl FnOnce(&mut BytesMut)) -> u32 {
         if self.buf.is_empty() {
             self.buf.put(&[ENTRY_VERSION, 0, 0, 0, 0, 0, 0, 0]);
             self.buf.put_i64(0);
@@ -422,6 +424,16 @@ impl SourceBatchBuilder {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.last_seq == self.prev_seq
+    }
+}
+
+/// Room for an entry of that length. That of a large one begins at an aligned address, from which the log can write it
+/// as it is.
+fn room_for(bytes: usize) -> BytesMut {
+    if bytes >= LARGE_BYTES {
+        AlignedBuf::with_capacity(bytes).into_bytes()
+    } else {
+        BytesMut::with_capacity(bytes)
     }
 }
 

@@ -67,6 +67,25 @@ fn publishes_of_one_window_share_a_run_and_others_cut_it() {
     );
 }
 
+#[test]
+fn a_large_entry_begins_where_the_log_can_write_it_from() {
+    let large = record("s", &"x".repeat(70_000));
+    let mut builder = EntryBuilder::new();
+    for number in 2..20 {
+        builder.publish(KEY, number, 0, &large);
+    }
+    let first = builder.finish(Wall(1)).unwrap();
+    builder.publish(KEY, 20, 0, &record("s", "the next one has as much room"));
+    let second = builder.finish(Wall(2)).unwrap();
+    for entry in [&first, &second] {
+        assert_eq!(entry.as_ptr().align_offset(tidelock_record::ALIGNMENT), 0);
+    }
+    let Command::PublishRun { records, count, .. } = all(&first)[0] else {
+        panic!("a run");
+    };
+    assert_eq!((count, records.0), (18, large.repeat(18).as_slice()));
+}
+
 /// One of every kind.
 fn every_command() -> bytes::Bytes {
     let mut builder = EntryBuilder::new();

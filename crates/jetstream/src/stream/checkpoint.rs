@@ -10,7 +10,7 @@
 
 use super::source::FormerSources;
 use super::{APPLY_VERSION, ApplyError, Consumer, SourcePosition, Stream, TtlIndex, store_kind};
-use crate::codec::{Malformed, Put, Reader};
+use crate::codec::{Malformed, Put, PutSection, Reader};
 use crate::config::StreamConfig;
 use crate::dedupe::Dedupe;
 use crate::digest::Running;

@@ -5,7 +5,7 @@ use super::ttl::decode_seqs;
 use super::{
     Advisory, ApplyError, Budget, CommandOutcome, ConsumerChange, Effects, Entry, Gone, Halt, Stream,
 };
-use crate::codec::{Malformed, Put, Reader};
+use crate::codec::{Malformed, Put, PutSection, Reader};
 use crate::command::{Command, Seqs, SetAction};
 use crate::config::{ConsumerConfig, DeliverFrom, Retention, check_consumer_update};
 use crate::consumer::{AckKind, AckOutcome, ConsumerState, Position};

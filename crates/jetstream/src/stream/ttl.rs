@@ -1,6 +1,6 @@
 //! Per-message TTL (ADR-43): what the header says, and which messages expire when.
 
-use crate::codec::{Malformed, Put, Reader};
+use crate::codec::{Malformed, Put, PutSection, Reader};
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 use tidelock_base::{StreamSeq, Wall};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidelock_base::{GroupId, Mono};
 use tidelock_record::IoDone;
 use tidelock_replica::Persist;
-use tidelock_wal::{BatchNo, Lane, LaneEvent, WalRecord};
+use tidelock_wal::{BatchNo, Lane, LaneEvent, WalEntry, WalRecord};
 
 /// A batch of at most this many bytes may be synced by the worker itself, if nobody else needs the worker just now.
 const INLINE_BYTES_MAX: usize = 16 * 1024;
@@ -48,6 +48,13 @@ impl Groups {
             .map_or(BatchNo(0), |lane| lane.append(record))
     }
 
+    fn log_entry(&mut self, entry: &WalEntry<'_>) -> BatchNo {
+        self.lane
+            .lane
+            .as_mut()
+            .map_or(BatchNo(0), |lane| lane.append_entry(entry))
+    }
+
     /// Appends what a group wants persisted, in order; answers the batch that holds the last of it.
     pub(super) fn persist(&mut self, group: GroupId, records: &[Persist]) -> BatchNo {
         let mut batch = BatchNo(0);
@@ -58,7 +65,7 @@ impl Groups {
                     term,
                     kind,
                     data,
-                } => self.log(&WalRecord::Entry {
+                } => self.log_entry(&WalEntry {
                     group,
                     index: *index,
                     term: *term,

@@ -5,6 +5,7 @@ mod disk_trouble;
 mod model;
 mod moves;
 mod random;
+mod shared;
 mod space;
 
 use crate::{BatchNo, Lane, LaneConfig, LaneEvent, Recovered, WalRecord, recover};
