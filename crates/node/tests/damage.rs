@@ -9,7 +9,7 @@
 #[expect(dead_code, reason = "the network can do more than these tests need")]
 mod net;
 
-use net::{Net, host, route};
+use net::Net;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +27,7 @@ const STREAMS: [&str; 2] = ["A", "B"];
 const MESSAGES: usize = 5;
 
 fn config(node: usize) -> String {
-    let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
-    format!(
-        "server_name: n{node}\nlisten: \"{0}:4222\"\njetstream {{ store_dir: \"/n{node}\", max_file_store: 1GB }}\n\
-         cluster {{ name: c, listen: \"{0}:6222\", ping_interval: 2, routes: [{1}] }}\n",
-        host(node),
-        routes.join(", ")
-    )
+    net::clustered(3, node, "")
 }
 
 /// Sends a request to a node and answers what comes within a while.

@@ -9,7 +9,7 @@
 #[expect(dead_code, reason = "the network can do more than these tests need")]
 mod net;
 
-use net::{Client, Net, host, route};
+use net::{Client, Net};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,7 @@ use tidelock_record::{Fault, MemDisk};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn config(node: usize) -> String {
-    let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
-    format!(
-        "server_name: n{node}\nlisten: \"{0}:4222\"\njetstream {{ store_dir: \"/n{node}\", max_file_store: 1GB }}\n\
-         cluster {{ name: c, listen: \"{0}:6222\", ping_interval: 2, routes: [{1}] }}\n",
-        host(node),
-        routes.join(", ")
-    )
+    net::clustered(3, node, "")
 }
 
 /// Three nodes with a stream `S` on `s`; one is away, and has missed more than the logs of the others hold.

@@ -157,6 +157,19 @@ pub(crate) fn route(node: usize) -> String {
     format!("{}:{ROUTE_PORT}", host(node))
 }
 
+/// Configuration of one of so many nodes with JetStream in a cluster; `more` stands at its end.
+pub(crate) fn clustered(nodes: usize, node: usize, more: &str) -> String {
+    let routes: Vec<String> = (0..nodes)
+        .map(|n| format!("\"nats-route://{}\"", route(n)))
+        .collect();
+    format!(
+        "server_name: n{node}\nlisten: \"{0}:4222\"\njetstream {{ store_dir: \"/n{node}\", max_file_store: 1GB }}\n\
+         cluster {{ name: c, listen: \"{0}:6222\", ping_interval: 2, routes: [{1}] }}\n{more}",
+        host(node),
+        routes.join(", ")
+    )
+}
+
 /// What an operation does to a file of checkpoints.
 fn checkpoint_write(op: &IoOp) -> Option<CheckpointWrite> {
     let (file, is_base, bytes) = match op {
