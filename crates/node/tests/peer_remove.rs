@@ -1,4 +1,5 @@
-//! What becomes of streams when a server is taken out of the cluster: see `net` for the network that they are on.
+//! What becomes of streams when a server is taken out of the cluster, and of that server when it is there again: see `net`
+//! for the network that they are on.
 
 #![expect(
     clippy::indexing_slicing,
@@ -9,28 +10,24 @@
 #[expect(dead_code, reason = "the network can do more than these tests need")]
 mod net;
 
-use net::{Net, host, route};
+use net::Net;
 use serde_json::Value;
 use std::time::Duration;
-use tidelock_node::Listener;
+use tidelock_base::{GroupId, ReplicaId};
+use tidelock_node::{Listener, ReplicaView};
 
 const SECOND: Duration = Duration::from_secs(1);
+const WORKERS: u16 = 2;
 
 fn config(node: usize) -> String {
-    let routes: Vec<String> = (0..3).map(|n| format!("\"nats-route://{}\"", route(n))).collect();
-    format!(
-        "server_name: n{node}\nlisten: \"{0}:4222\"\njetstream {{ store_dir: \"/n{node}\", max_file_store: 1GB }}\n\
-         cluster {{ name: c, listen: \"{0}:6222\", ping_interval: 2, routes: [{1}] }}\nauthorization {{ timeout: 60 }}\n\
-         accounts {{ A {{ jetstream: enabled, users: [{{user: a, password: p}}] }}, \
-         SYS {{ users: [{{user: s, password: p}}] }} }}\nsystem_account: SYS\n",
-        host(node),
-        routes.join(", ")
-    )
+    let accounts = "authorization { timeout: 60 }\naccounts { A { jetstream: enabled, users: [{user: a, password: p}] }, \
+                    SYS { users: [{user: s, password: p}] } }\nsystem_account: SYS\n";
+    net::clustered(3, node, accounts)
 }
 
-/// Sends a request to the first node and answers what comes within a while.
-fn ask(net: &mut Net, user: &str, subject: &str, body: &str) -> Value {
-    let client = net.open(0, 0, Listener::Client);
+/// Sends a request to a node and answers what comes within a while.
+fn ask_at(net: &mut Net, node: usize, user: &str, subject: &str, body: &str) -> Value {
+    let client = net.open(node, 0, Listener::Client);
     net.tell(
         client,
         &format!(
@@ -45,7 +42,111 @@ fn ask(net: &mut Net, user: &str, subject: &str, body: &str) -> Value {
         }
         net.run(SECOND / 10);
     }
-    panic!("{subject} was not answered");
+    panic!("{subject} was not answered by node {node}");
+}
+
+/// The same, of the first node.
+fn ask(net: &mut Net, user: &str, subject: &str, body: &str) -> Value {
+    ask_at(net, 0, user, subject, body)
+}
+
+/// Makes a stream with one message, through a node.
+fn make_at(net: &mut Net, node: usize, name: &str, replicas: usize) {
+    let body = format!(r#"{{"name":"{name}","subjects":["{name}"],"num_replicas":{replicas}}}"#);
+    let made = ask_at(net, node, "a", &format!("$JS.API.STREAM.CREATE.{name}"), &body);
+    assert_eq!(made["did_create"], true, "{made}");
+    let ack = ask_at(net, node, "a", name, "x");
+    assert_eq!(ack["seq"], 1, "{ack}");
+}
+
+/// Takes a server out of the cluster, in the name of the operator.
+fn remove_at(net: &mut Net, node: usize, removed: usize) {
+    let body = format!(r#"{{"peer":"n{removed}"}}"#);
+    let answer = ask_at(net, node, "s", "$JS.API.SERVER.REMOVE", &body);
+    assert_eq!(answer["success"], true, "{answer}");
+}
+
+/// What `/healthz` of a node says.
+fn health(net: &mut Net, node: usize) -> Value {
+    net.nodes[node].shared.system.set_ready();
+    let subject = format!("$SYS.REQ.SERVER.NSERVER{node}.HEALTHZ");
+    ask_at(net, node, "s", &subject, "")["data"].clone()
+}
+
+fn view(net: &Net, node: usize, name: &str) -> Option<ReplicaView> {
+    net.replicas(node).into_iter().find(|view| &*view.name == name)
+}
+
+fn meta_replica(net: &Net, node: usize) -> ReplicaId {
+    let replicas = net.replicas(node);
+    let meta = replicas.iter().find(|view| view.group == GroupId::META);
+    meta.unwrap().replica
+}
+
+/// All nodes are well; the metadata and these streams are on all of them, and alike.
+fn assert_whole(net: &mut Net, streams: &[&str], what: &str) {
+    let nodes = net.nodes.len();
+    for node in 0..nodes {
+        let health = health(net, node);
+        assert_eq!(health["status"], "ok", "{what}: node {node}: {health}");
+    }
+    for name in std::iter::once(&"_meta_").chain(streams) {
+        let views: Vec<ReplicaView> = (0..nodes)
+            .map(|node| {
+                view(net, node, name).unwrap_or_else(|| panic!("{what}: {name} is not on node {node}"))
+            })
+            .collect();
+        let mut ids: Vec<ReplicaId> = views.iter().map(|view| view.replica).collect();
+        ids.sort_unstable();
+        for one in &views {
+            assert_eq!(
+                (&one.voters, one.failed.as_ref()),
+                (&ids, None),
+                "{what}: {one:?}"
+            );
+            assert_eq!(
+                (one.applied, one.digest),
+                (views[0].applied, views[0].digest),
+                "{what}: {one:?}"
+            );
+        }
+    }
+}
+
+/// What has to be answered through a node, whoever leads: by the metadata's leader, by a stream's, by a replica.
+fn assert_serves(net: &mut Net, node: usize, new: &str) {
+    make_at(net, node, new, 3);
+    let names = ask_at(net, node, "a", "$JS.API.STREAM.NAMES", "");
+    let listed = names["streams"].as_array().unwrap();
+    assert!(listed.iter().any(|name| name == new), "{names}");
+    let info = ask_at(net, node, "a", &format!("$JS.API.STREAM.INFO.{new}"), "");
+    assert_eq!(info["state"]["messages"], 1, "{info}");
+    let got = ask_at(
+        net,
+        node,
+        "a",
+        &format!("$JS.API.STREAM.MSG.GET.{new}"),
+        r#"{"seq":1}"#,
+    );
+    assert_eq!(got["message"]["subject"], new, "{got}");
+}
+
+/// Nothing gets from a node to the others, or from them to it.
+fn cut_off(net: &mut Net, node: usize) {
+    for other in (0..3).filter(|other| *other != node) {
+        net.cut(node, other);
+        net.cut(other, node);
+    }
+}
+
+/// Three nodes.
+fn three() -> Net {
+    let mut net = Net::new();
+    for node in 0..3 {
+        net.add(WORKERS, &config(node));
+    }
+    net.run(SECOND * 5);
+    net
 }
 
 /// The other replicas of a stream, and whether they are current.
@@ -67,24 +168,11 @@ fn replicas(net: &mut Net, stream: &str) -> Vec<(String, bool)> {
 
 /// Three nodes, a stream on all of them, and the third node is gone for good.
 fn without_the_third() -> Net {
-    let mut net = Net::new();
-    for node in 0..3 {
-        net.add(1, &config(node));
-    }
-    net.run(SECOND * 5);
-    let made = ask(
-        &mut net,
-        "a",
-        "$JS.API.STREAM.CREATE.three",
-        r#"{"name":"three","subjects":["three"],"num_replicas":3}"#,
-    );
-    assert_eq!(made["did_create"], true, "{made}");
-    let ack = ask(&mut net, "a", "three", "x");
-    assert_eq!(ack["seq"], 1, "{ack}");
+    let mut net = three();
+    make_at(&mut net, 0, "three", 3);
     net.kill(2);
     net.run(SECOND * 6);
-    let removed = ask(&mut net, "s", "$JS.API.SERVER.REMOVE", r#"{"peer":"n2"}"#);
-    assert_eq!(removed["success"], true, "{removed}");
+    remove_at(&mut net, 0, 2);
     net.run(SECOND * 3);
     net
 }
@@ -99,7 +187,192 @@ fn streams_go_on_without_a_server_that_was_removed_and_take_another_when_there_i
     let ack = ask(&mut net, "a", "three", "y");
     assert_eq!(ack["seq"], 2, "{ack}");
 
-    net.add(1, &config(3));
+    net.add(WORKERS, &config(3));
     net.run(SECOND * 10);
     assert_eq!(replicas(&mut net, "three"), all(&["n0", "n1", "n3"]));
+}
+
+#[test]
+fn a_server_that_was_removed_while_it_was_down_comes_in_again_with_its_store() {
+    let mut net = three();
+    let old = meta_replica(&net, 2);
+    make_at(&mut net, 0, "gone", 3);
+    // Streams of one replica, until there is one on the node that is removed.
+    let alone = (0..6).map(|n| format!("alone{n}")).find(|name| {
+        make_at(&mut net, 0, name, 1);
+        view(&net, 2, name).is_some()
+    });
+    let alone = alone.unwrap();
+    make_at(&mut net, 0, "three", 3);
+    let before = view(&net, 2, "three").unwrap().replica;
+    net.kill(2);
+    net.run(SECOND * 6);
+    remove_at(&mut net, 0, 2);
+    let deleted = ask(&mut net, "a", "$JS.API.STREAM.DELETE.gone", "");
+    assert_eq!(deleted["success"], true, "{deleted}");
+    let ack = ask(&mut net, "a", "three", "y");
+    assert_eq!(ack["seq"], 2, "{ack}");
+
+    net.restart(2, WORKERS, &config(2), 1);
+    net.run(SECOND * 10);
+    assert_whole(&mut net, &["three"], "back");
+    assert!(meta_replica(&net, 2) > old);
+    assert!(view(&net, 2, "three").unwrap().replica > before);
+    assert_eq!(view(&net, 2, "gone"), None);
+    // The others could not do without its replica, so that it is still the one.
+    let got = ask_at(
+        &mut net,
+        2,
+        "a",
+        &format!("$JS.API.STREAM.MSG.GET.{alone}"),
+        r#"{"seq":1}"#,
+    );
+    assert_eq!(got["message"]["subject"], *alone, "{got}");
+    assert_serves(&mut net, 2, "new");
+    // It stays what it is.
+    let new = meta_replica(&net, 2);
+    net.kill(2);
+    net.restart(2, WORKERS, &config(2), 2);
+    net.run(SECOND * 6);
+    assert_whole(&mut net, &["three", "new"], "started again");
+    assert_eq!(meta_replica(&net, 2), new);
+}
+
+#[test]
+fn a_server_that_was_removed_while_it_was_cut_off_comes_in_again() {
+    let mut net = three();
+    make_at(&mut net, 0, "three", 3);
+    for removed in 0..3 {
+        let other = (removed + 1) % 3;
+        let old = meta_replica(&net, removed);
+        cut_off(&mut net, removed);
+        net.run(SECOND * 6);
+        remove_at(&mut net, other, removed);
+        net.run(SECOND * 3);
+        let ack = ask_at(&mut net, other, "a", "three", "y");
+        assert_eq!(ack["seq"], removed + 2, "{ack}");
+        net.heal();
+        net.run(SECOND * 12);
+        assert_whole(&mut net, &["three"], &format!("node {removed}"));
+        assert!(meta_replica(&net, removed) > old);
+        assert_serves(&mut net, removed, &format!("new{removed}"));
+    }
+}
+
+#[test]
+fn a_server_that_is_removed_while_it_runs_comes_in_again() {
+    let mut net = three();
+    make_at(&mut net, 0, "three", 3);
+    // One of them leads the metadata, and one the stream.
+    for removed in [0, 1, 2, 2] {
+        let old = meta_replica(&net, removed);
+        remove_at(&mut net, (removed + 1) % 3, removed);
+        net.run(SECOND * 12);
+        assert_whole(&mut net, &["three"], &format!("node {removed}"));
+        assert!(meta_replica(&net, removed) > old);
+        assert_serves(&mut net, removed, &format!("new{}", old.0));
+    }
+}
+
+#[test]
+fn a_removed_server_comes_in_whenever_it_is_stopped_on_the_way() {
+    for moment in 0..16 {
+        let mut net = without_the_third();
+        net.restart(2, WORKERS, &config(2), 1);
+        net.run(SECOND * moment / 20);
+        net.kill(2);
+        net.run(SECOND);
+        net.restart(2, WORKERS, &config(2), 2);
+        net.run(SECOND * 10);
+        assert_whole(&mut net, &["three"], &format!("stopped at {moment}"));
+    }
+}
+
+#[test]
+fn a_removed_server_that_meets_no_majority_keeps_what_it_has() {
+    let mut net = without_the_third();
+    let leads = |net: &Net, node| view(net, node, "_meta_").is_some_and(|meta| meta.is_leader);
+    let leader = usize::from(leads(&net, 1));
+    net.kill(leader);
+    net.run(SECOND * 6);
+    let files = net.nodes[2].disk.as_ref().unwrap().files();
+    net.restart(2, WORKERS, &config(2), 1);
+    let old = meta_replica(&net, 2);
+    net.run(SECOND * 30);
+    assert_eq!(meta_replica(&net, 2), old);
+    assert!(view(&net, 2, "three").is_some());
+    let after = net.nodes[2].disk.as_ref().unwrap().files();
+    for (file, len) in files {
+        let kept = after.iter().any(|(other, now)| *other == file && *now >= len);
+        assert!(kept, "{file}");
+    }
+    net.restart(leader, WORKERS, &config(leader), 1);
+    net.run(SECOND * 15);
+    assert_whole(&mut net, &["three"], "a majority");
+    assert!(meta_replica(&net, 2) > old);
+}
+
+#[test]
+fn a_removed_server_whose_replica_still_votes_keeps_it() {
+    let mut net = three();
+    let leader = (0..3)
+        .find(|node| view(&net, *node, "_meta_").unwrap().is_leader)
+        .unwrap();
+    let removed = (leader + 1) % 3;
+    let old = meta_replica(&net, removed);
+    // Nobody is taken out of the group while a server that is to vote has not caught up; this one never does.
+    net.add(WORKERS, &config(3));
+    net.hold_disk(3, true);
+    net.run(SECOND * 3);
+    net.kill(3);
+    net.run(SECOND * 6);
+    remove_at(&mut net, leader, removed);
+    net.run(SECOND * 6);
+    assert!(view(&net, leader, "_meta_").unwrap().voters.contains(&old));
+    assert_eq!(meta_replica(&net, removed), old);
+    remove_at(&mut net, leader, 3);
+    net.nodes.pop();
+    net.run(SECOND * 12);
+    assert_whole(&mut net, &[], "the other is gone");
+    assert!(meta_replica(&net, removed) > old);
+}
+
+#[test]
+fn a_server_that_is_removed_before_it_is_noticed_that_it_is_gone_stays_out() {
+    let mut net = three();
+    let removed = (1..3)
+        .find(|node| !view(&net, *node, "_meta_").unwrap().is_leader)
+        .unwrap();
+    let other = 3 - removed;
+    cut_off(&mut net, removed);
+    remove_at(&mut net, other, removed);
+    net.run(SECOND * 60);
+    for node in [0, other] {
+        let meta = view(&net, node, "_meta_").unwrap();
+        assert_eq!((meta.listed.len(), meta.voters.len()), (2, 2), "{meta:?}");
+        assert!(meta.learners.is_empty(), "{meta:?}");
+    }
+    net.heal();
+    net.run(SECOND * 12);
+    assert_whole(&mut net, &[], "healed");
+}
+
+#[test]
+fn a_server_that_is_merely_behind_keeps_its_replica() {
+    let mut net = three();
+    make_at(&mut net, 0, "three", 3);
+    let old: Vec<ReplicaId> = (0..3).map(|node| meta_replica(&net, node)).collect();
+    for behind in 0..3 {
+        let other = (behind + 1) % 3;
+        cut_off(&mut net, behind);
+        net.run(SECOND * 6);
+        for n in 0..5 {
+            make_at(&mut net, other, &format!("more{behind}{n}"), 1);
+        }
+        net.heal();
+        net.run(SECOND * 12);
+        assert_whole(&mut net, &["three"], &format!("node {behind}"));
+    }
+    let new: Vec<ReplicaId> = (0..3).map(|node| meta_replica(&net, node)).collect();
+    assert_eq!(old, new);
 }

@@ -9,9 +9,12 @@
 //!   Seeking --all routes reached, all empty, same proposal--> Founded
 //!      |----------- a peer has a cluster: ask to join ------> Joined
 //!   Lost ----------- a peer has the same cluster: replaced -> Joined
+//!   Joined ------ taken out of the cluster, and there (`returned`) -> Joined
 //! ```
 //! A server that belongs to a cluster and whose replica of the metadata is damaged or gone is *lost*: it founds nothing
 //! and is not founded with. It waits until the others have given it a replica under a new id, for as long as that takes.
+
+mod returned;
 
 use super::GroupId;
 use super::belonging::{self, Belonging, Found};
@@ -51,6 +54,10 @@ pub(super) struct Formation {
     /// The founding state of the metadata, for servers that have missed it.
     pub(super) birth: Option<Bytes>,
     warned: bool,
+    /// The replica of the metadata that this server was told was removed.
+    removed: Option<ReplicaId>,
+    /// The last server that asked to come in again, with its old replica: the log has said so.
+    returned: Option<(NodeId, ReplicaId)>,
 }
 
 /// A replica of the metadata that is damaged or gone.
@@ -84,6 +91,12 @@ struct Status {
     spec: ServerSpec,
     /// This start of it, as a decimal number: a replica of the metadata is made in the start for which it was meant.
     boot: String,
+    /// Its replica of the metadata, if it has one: the others may have removed that.
+    #[serde(default)]
+    replica: Option<u64>,
+    /// It was told that this replica was removed, and asks for another one.
+    #[serde(default)]
+    returns: bool,
 }
 
 impl Status {
@@ -121,6 +134,8 @@ enum Message {
         /// The metadata as the sender has it: who else holds replicas.
         meta: Vec<u8>,
     },
+    /// This replica of the metadata, which the receiver has, was removed for good: the sender leads the metadata.
+    Removed(u64),
 }
 
 impl Formation {
@@ -254,6 +269,16 @@ impl Core {
             return;
         }
         let cluster = meta.cluster();
+        self.drop_metadata();
+        self.metadata_lost(
+            Some(cluster),
+            "another server knows of entries that were in its log",
+        );
+    }
+
+    /// Ends this server's replica of the metadata for good: it neither votes nor answers any more, in this start or a
+    /// later one.
+    fn drop_metadata(&mut self) {
         let Some(slot) = self.groups.slots.remove(&GroupId::META) else {
             return;
         };
@@ -261,14 +286,11 @@ impl Core {
             self.groups.timers.remove(&(at, GroupId::META));
         }
         self.groups.touched.remove(&GroupId::META);
+        self.groups.ticked.remove(&GroupId::META);
         self.groups.wanted_checkpoints.remove(&GroupId::META);
         let group = GroupId::META;
         self.groups.log(&WalRecord::Destroyed { group });
         self.end_all(*slot);
-        self.metadata_lost(
-            Some(cluster),
-            "another server knows of entries that were in its log",
-        );
     }
 
     fn new_cluster_id(&mut self) -> ClusterId {
@@ -310,6 +332,8 @@ impl Core {
             proposal,
             spec: self.my_spec(),
             boot: self.shared.identity.boot.0.to_string(),
+            replica: self.slot(GroupId::META).map(|slot| slot.me.0),
+            returns: self.is_removed(),
         }
     }
 
@@ -345,12 +369,15 @@ impl Core {
             .iter()
             .all(|node| self.groups.formation.peers.contains_key(node));
         let all_formed = self.groups.formation.peers.values().all(Status::has_metadata);
+        let returned = self.returned();
+        let all_formed = all_formed && returned.is_empty();
         for node in peers {
             self.tell(node, &Message::Status(status.clone()));
         }
         if self.groups.formation.seeking {
             self.seek(&status);
         } else {
+            self.tell_returned(returned);
             self.invite();
         }
         let noted = self.note_belonging();
@@ -441,7 +468,7 @@ impl Core {
                 self.groups.formation.seeking = false;
                 if self.groups.formation.lost.take().is_some() {
                     tracing::info!(
-                        "JetStream metadata: the lost replica of this server is replaced; it is being filled"
+                        "JetStream metadata: the replica of this server is replaced by another one, which is being filled"
                     );
                 }
                 self.groups.formation.next_tick = Some(self.now.mono + TICK);
@@ -477,7 +504,7 @@ impl Core {
                 self.groups.formation.warned = true;
                 continue;
             }
-            if peer.has_metadata() {
+            if peer.has_metadata() && !self.may_return(*node, peer) {
                 continue;
             }
             let boot = peer.boot();
@@ -596,22 +623,35 @@ impl Core {
             {
                 self.found_with(&Bytes::from(birth));
             }
+            Message::Found(_) => {}
             Message::Join {
                 cluster,
                 replica,
                 meta,
-            } if self.groups.formation.seeking => {
-                let known = self.groups.formation.lost.as_ref().and_then(|lost| lost.cluster);
-                if let Ok(cluster) = cluster.parse().map(ClusterId)
-                    && known.is_none_or(|known| known == cluster)
-                    && self.is_meant(ReplicaId(replica), &meta)
-                {
-                    self.formed(cluster, |core| core.join_meta(ReplicaId(replica), &meta));
-                }
-            }
-            Message::Found(_) | Message::Join { .. } => {}
+            } => self.invited(&cluster, ReplicaId(replica), &meta),
+            Message::Removed(replica) => self.told_removed(ReplicaId(replica)),
         }
         true
+    }
+
+    /// A cluster has a replica of its metadata for this server.
+    fn invited(&mut self, cluster: &str, replica: ReplicaId, state: &[u8]) {
+        let Ok(cluster) = cluster.parse().map(ClusterId) else {
+            return;
+        };
+        if !self.is_meant(replica, state) {
+            return;
+        }
+        let formation = &self.groups.formation;
+        let known = formation.lost.as_ref().and_then(|lost| lost.cluster);
+        let wanted = if formation.seeking {
+            known.is_none_or(|known| known == cluster)
+        } else {
+            self.leave_removed(cluster, replica)
+        };
+        if wanted {
+            self.formed(cluster, |core| core.join_meta(replica, state));
+        }
     }
 
     /// Founds the metadata as another server has.
