@@ -20,9 +20,14 @@ const SECOND: Duration = Duration::from_secs(1);
 const WORKERS: u16 = 2;
 
 fn config(node: usize) -> String {
+    config_of(3, node)
+}
+
+/// Configuration of one of so many nodes.
+fn config_of(nodes: usize, node: usize) -> String {
     let accounts = "authorization { timeout: 60 }\naccounts { A { jetstream: enabled, users: [{user: a, password: p}] }, \
                     SYS { users: [{user: s, password: p}] } }\nsystem_account: SYS\n";
-    net::clustered(3, node, accounts)
+    net::clustered(nodes, node, accounts)
 }
 
 /// Sends a request to a node and answers what comes within a while.
@@ -275,6 +280,23 @@ fn a_server_that_is_removed_while_it_runs_comes_in_again() {
 }
 
 #[test]
+fn one_of_two_servers_that_is_removed_while_it_runs_comes_in_again() {
+    for removed in 0..2 {
+        let mut net = Net::new();
+        for node in 0..2 {
+            net.add(WORKERS, &config_of(2, node));
+        }
+        net.run(SECOND * 5);
+        make_at(&mut net, 0, "two", 2);
+        let old = meta_replica(&net, removed);
+        remove_at(&mut net, 1 - removed, removed);
+        net.run(SECOND * 12);
+        assert_whole(&mut net, &["two"], &format!("node {removed}"));
+        assert!(meta_replica(&net, removed) > old);
+    }
+}
+
+#[test]
 fn a_removed_server_comes_in_whenever_it_is_stopped_on_the_way() {
     for moment in 0..16 {
         let mut net = without_the_third();
@@ -310,6 +332,28 @@ fn a_removed_server_that_meets_no_majority_keeps_what_it_has() {
     net.run(SECOND * 15);
     assert_whole(&mut net, &["three"], "a majority");
     assert!(meta_replica(&net, 2) > old);
+}
+
+#[test]
+fn a_removed_server_keeps_its_replica_until_those_that_stay_can_do_without() {
+    let mut net = three();
+    make_at(&mut net, 0, "three", 3);
+    let leader = (0..3)
+        .find(|node| view(&net, *node, "_meta_").unwrap().is_leader)
+        .unwrap();
+    let (removed, slow) = ((leader + 1) % 3, (leader + 2) % 3);
+    let old = meta_replica(&net, removed);
+    // The leader and the removed one are a majority of the three, and take the removal; of the two that stay one has not
+    // got it.
+    net.hold_disk(slow, true);
+    remove_at(&mut net, leader, removed);
+    net.run(SECOND);
+    assert_eq!(view(&net, leader, "_meta_").unwrap().voters.len(), 2);
+    assert_eq!(meta_replica(&net, removed), old);
+    net.hold_disk(slow, false);
+    net.run(SECOND * 12);
+    assert_whole(&mut net, &["three"], "the disk goes on");
+    assert!(meta_replica(&net, removed) > old);
 }
 
 #[test]

@@ -207,7 +207,8 @@ impl Core {
         let Some(slot) = self.groups.slots.get(&group) else {
             return;
         };
-        let Some(node) = slot.node_of(outgoing.to) else {
+        let unlisted = || self.member_unlisted(group, outgoing.to);
+        let Some(node) = slot.node_of(outgoing.to).or_else(unlisted) else {
             return;
         };
         let lane = match outgoing.lane {

@@ -65,6 +65,16 @@ impl Core {
         (replica < meta.next_replica() && listed != Some(replica)).then_some(replica)
     }
 
+    /// Where a replica of the metadata is that is not listed any more, as its server says itself. Until its removal is
+    /// committed it counts for the quorum, and its answer may be the one that is missing.
+    pub(in crate::groups) fn member_unlisted(&self, group: GroupId, replica: ReplicaId) -> Option<NodeId> {
+        let meta = self.meta().filter(|_| group == GroupId::META)?;
+        let cluster = meta.cluster();
+        let mut peers = self.groups.formation.peers.iter();
+        let (node, _) = peers.find(|(_, peer)| peer.replica_in(cluster) == Some(replica))?;
+        Some(*node)
+    }
+
     /// Whether a peer with metadata is to come in anew: only the leader says so.
     pub(super) fn may_return(&self, node: NodeId, peer: &Status) -> bool {
         let removed = self.removed_replica(node, peer).filter(|_| peer.returns);
