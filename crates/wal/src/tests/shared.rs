@@ -19,7 +19,11 @@ fn open(disk: &MemDisk) -> (Lane, Recovered) {
 /// Data of that length at an aligned address.
 fn aligned(len: usize, fill: u8) -> Bytes {
     let mut buf = AlignedBuf::with_capacity(len);
-    let pattern: Vec<u8> = (0..len).map(|at| fill.wrapping_add((at % 251) as u8)).collect();
+    let pattern: Vec<u8> = (0..=250u8)
+        .cycle()
+        .map(|at| fill.wrapping_add(at))
+        .take(len)
+        .collect();
     buf.extend_from_slice(&pattern);
     buf.freeze()
 }
@@ -136,8 +140,9 @@ proptest! {
         create(&mut lane, 1);
         sync(&mut lane, &disk);
         let mut expected = Vec::new();
-        for (index, (len, shared, cut, groups)) in (1..).zip(sizes) {
-            let data = aligned(len, index as u8);
+        for (index, (len, shared, cut, groups)) in (1u8..).zip(sizes) {
+            let data = aligned(len, index);
+            let index = u64::from(index);
             if shared {
                 share(&mut lane, 1, index, &data);
             } else {
