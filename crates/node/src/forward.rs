@@ -25,6 +25,9 @@ use tidelock_record::encode_into;
 pub(crate) const UNRESOLVED_MAX: u64 = 32_768;
 /// Bytes of records kept unresolved a stream and worker.
 pub(crate) const UNRESOLVED_BYTES_MAX: usize = 64 << 20;
+/// Batches from this size on get their memory together, so many bytes at a time.
+const SHARED_ROOM_MIN: usize = 16 << 10;
+const SHARED_ROOM: usize = 256 << 10;
 /// An unresolved batch is sent again after this long without an answer: a frame was lost, or the leader changed
 /// without our hearing of it. Numbers make that harmless.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_millis(1_000);
@@ -209,13 +212,21 @@ impl Sender {
         }
         let (subject, header, payload) = message;
         if self.open.is_empty() {
-            // As much as the last times: growing would copy all of it again and again.
-            self.open.reserve(self.room);
+            self.make_room();
         }
         encode_into(&mut self.open, subject, header, payload).map_err(|_| Full)?;
         self.open_count += 1;
         self.open_routes.add(conn, account, reply);
         Ok(())
+    }
+
+    /// Makes room for as much as the last times: growing would copy all of it again and again. Batches of a busy turn
+    /// share their memory with those of the next ones.
+    fn make_room(&mut self) {
+        if self.open.capacity() < self.room {
+            let shared = if self.room < SHARED_ROOM_MIN { 0 } else { SHARED_ROOM };
+            self.open = BytesMut::with_capacity(self.room.max(shared));
+        }
     }
 
     /// Whether nothing more may be added.
