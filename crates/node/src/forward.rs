@@ -224,7 +224,11 @@ impl Sender {
     /// share their memory with those of the next ones.
     fn make_room(&mut self) {
         if self.open.capacity() < self.room {
-            let shared = if self.room < SHARED_ROOM_MIN { 0 } else { SHARED_ROOM };
+            let shared = if self.room < SHARED_ROOM_MIN {
+                0
+            } else {
+                SHARED_ROOM
+            };
             self.open = BytesMut::with_capacity(self.room.max(shared));
         }
     }

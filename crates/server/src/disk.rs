@@ -18,7 +18,7 @@ use tidelock_record::{AlignedBuf, Disk, FilePath, IoError, IoOp, IoOutput};
 /// Alignment that direct I/O asks of buffers, lengths and offsets.
 const DIRECT_ALIGN: usize = 4096;
 /// Zeros that are written at once into a new file.
-const ZEROS_BYTES: usize = 1 << 20;
+const ZEROS_BYTES: usize = 1 << 18;
 /// Owner and group only: messages may be anybody's secrets.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 /// Folders below the store's in which files are made whole or not at all: `wal/lane-0000` and `groups`. Blocks of streams
