@@ -31,7 +31,7 @@ const FIRST_CONNECTION: usize = 16;
 /// tenth of a flood's time.
 const READ_BUDGET: usize = 256 * 1024;
 /// The same while a large payload is read to its exact size.
-const READ_BUDGET_LARGE: usize = 512 * 1024;
+const READ_BUDGET_LARGE: usize = 1024 * 1024;
 /// One read buffer a worker; what is left of a read is kept by its connection.
 const SCRATCH: usize = 64 * 1024;
 
