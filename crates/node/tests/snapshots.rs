@@ -14,13 +14,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::GroupId;
-use tidelock_node::{Budgets, ReplicaView};
+use tidelock_node::{Budgets, Listener, ReplicaView};
 use tidelock_record::{Fault, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn config(node: usize) -> String {
-    net::clustered(3, node, "")
+    let accounts = "accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, SYS { users: [{user: s, password: p}] } }\n\
+                    system_account: SYS\nno_auth_user: a\n";
+    net::clustered(3, node, accounts)
 }
 
 /// Three nodes with a stream `S` on `s`; one is away, and has missed more than the logs of the others hold.
@@ -132,6 +134,27 @@ impl Scene {
         (one.applied, one.digest) == (other.applied, other.digest)
     }
 
+    /// Whether `/healthz` of the node that is filled says so.
+    fn is_well(&mut self) -> bool {
+        let net = &mut self.net;
+        net.nodes[self.away].shared.system.set_ready();
+        let client = net.open(self.away, 0, Listener::Client);
+        let subject = format!("$SYS.REQ.SERVER.NSERVER{}.HEALTHZ", self.away);
+        let connect = r#"CONNECT {"verbose":false,"user":"s","pass":"p"}"#;
+        net.tell(
+            client,
+            &format!("{connect}\r\nSUB in 1\r\nPUB {subject} in 0\r\n\r\n"),
+        );
+        for _ in 0..50 {
+            let heard = net.hear(client);
+            if heard.contains("\"data\"") {
+                return heard.contains("\"status\":\"ok\"");
+            }
+            net.run(SECOND / 10);
+        }
+        panic!("no answer");
+    }
+
     /// Lets time pass until something is so.
     fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         for _ in 0..600 {
@@ -164,6 +187,35 @@ fn a_replica_that_was_away_is_filled_and_keeps_nothing_old() {
         scene.publish(10);
         assert!(scene.is_filled());
     }
+}
+
+/// Nobody waits for a node that is gone: the one that leads next fills the replica.
+#[test]
+fn a_snapshot_whose_source_dies_comes_from_the_next_leader() {
+    let mut scene = scene(true);
+    let before = scene.folders();
+    scene.restart();
+    let source = scene.leader;
+    let mut steps = 0;
+    while scene.folders() == before {
+        scene.net.run(SECOND / 100);
+        scene.net.hold_disk(source, true);
+        scene.net.release_disk_once(source);
+        steps += 1;
+        assert!(steps < 10_000, "nothing is received");
+    }
+    scene.net.run(SECOND * 3);
+    assert!(!scene.is_filled(), "it is on its way");
+    assert!(!scene.is_well(), "it is not there yet");
+    scene.net.kill(source);
+    scene.leader = 3 - source - scene.away;
+    scene.net.run(SECOND * 10);
+    assert!(
+        scene.is_filled(),
+        "{:?} {:?}",
+        scene.view(scene.away),
+        scene.view(scene.leader)
+    );
 }
 
 /// What cannot be read after it was received is tried again after a pause, and fetched anew after three times. The

@@ -77,6 +77,13 @@ impl Transfers {
     }
 }
 
+impl Slot {
+    /// Whether a snapshot is being received: the replica lacks what its leader does not have as entries any more.
+    pub(crate) const fn is_receiving(&self) -> bool {
+        self.transfers.staging.is_some()
+    }
+}
+
 impl Transfers {
     /// Whether nothing is sent, received, or kept for somebody.
     pub(super) const fn are_none(&self) -> bool {
@@ -249,6 +256,20 @@ impl Core {
         };
         slot.raft.install_failed(staging.install.position);
         self.remove_all(staging.begun.into_iter());
+    }
+
+    /// A node is not reached any more: what was asked of it does not come. What is still to be received from there is
+    /// given up, and whoever leads now, or that node when it is there again, offers a snapshot anew.
+    pub(crate) fn transfers_node_lost(&mut self, node: NodeId) {
+        let from_there = |staging: &Staging| staging.from == node && !staging.files.is_empty();
+        let slots = self.groups.slots.iter();
+        let lost: Vec<GroupId> = slots
+            .filter(|(_, slot)| slot.transfers.staging.as_ref().is_some_and(from_there))
+            .map(|(group, _)| *group)
+            .collect();
+        for group in lost {
+            self.give_up_install(group);
+        }
     }
 
     /// Asks for the next piece of the next file, or takes the snapshot once all are there.

@@ -99,13 +99,8 @@ impl Core {
     }
 
     fn is_current(&self, slot: &Slot) -> bool {
-        slot.leads
-            || self
-                .system
-                .marks
-                .marks
-                .get(&slot.group)
-                .is_some_and(|mark| mark.current)
+        let mark = self.system.marks.marks.get(&slot.group);
+        slot.leads || (mark.is_some_and(|mark| mark.current) && !slot.is_receiving())
     }
 
     /// This worker's streams, with the details that are asked for.

@@ -22,6 +22,7 @@ impl Core {
         if let PeerEvent::Down(node) = event {
             self.release_node(*node);
             self.pulls_node_lost(*node);
+            self.transfers_node_lost(*node);
             self.formation_peer(Some(*node));
         } else {
             self.formation_peer(None);
