@@ -14,7 +14,7 @@ use net::Net;
 use serde_json::Value;
 use std::time::Duration;
 use tidelock_base::{GroupId, ReplicaId};
-use tidelock_node::{Listener, ReplicaView};
+use tidelock_node::ReplicaView;
 
 const SECOND: Duration = Duration::from_secs(1);
 const WORKERS: u16 = 2;
@@ -32,22 +32,7 @@ fn config_of(nodes: usize, node: usize) -> String {
 
 /// Sends a request to a node and answers what comes within a while.
 fn ask_at(net: &mut Net, node: usize, user: &str, subject: &str, body: &str) -> Value {
-    let client = net.open(node, 0, Listener::Client);
-    net.tell(
-        client,
-        &format!(
-            "CONNECT {{\"verbose\":false,\"user\":\"{user}\",\"pass\":\"p\"}}\r\nSUB in 1\r\nPUB {subject} in {}\r\n{body}\r\n",
-            body.len()
-        ),
-    );
-    for _ in 0..50 {
-        let heard = net.hear(client);
-        if let Some(line) = heard.lines().find(|line| line.starts_with('{')) {
-            return serde_json::from_str(line).unwrap();
-        }
-        net.run(SECOND / 10);
-    }
-    panic!("{subject} was not answered by node {node}");
+    serde_json::from_str(&net.ask_as(user, node, subject, body)).unwrap()
 }
 
 /// The same, of the first node.
@@ -73,9 +58,8 @@ fn remove_at(net: &mut Net, node: usize, removed: usize) {
 
 /// What `/healthz` of a node says.
 fn health(net: &mut Net, node: usize) -> Value {
-    net.nodes[node].shared.system.set_ready();
-    let subject = format!("$SYS.REQ.SERVER.NSERVER{node}.HEALTHZ");
-    ask_at(net, node, "s", &subject, "")["data"].clone()
+    let said: Value = serde_json::from_str(&net.health(node)).unwrap();
+    said["data"].clone()
 }
 
 fn view(net: &Net, node: usize, name: &str) -> Option<ReplicaView> {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::GroupId;
-use tidelock_node::{Budgets, Listener, ReplicaView};
+use tidelock_node::{Budgets, ReplicaView};
 use tidelock_record::{Fault, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -136,23 +136,8 @@ impl Scene {
 
     /// Whether `/healthz` of the node that is filled says so.
     fn is_well(&mut self) -> bool {
-        let net = &mut self.net;
-        net.nodes[self.away].shared.system.set_ready();
-        let client = net.open(self.away, 0, Listener::Client);
-        let subject = format!("$SYS.REQ.SERVER.NSERVER{}.HEALTHZ", self.away);
-        let connect = r#"CONNECT {"verbose":false,"user":"s","pass":"p"}"#;
-        net.tell(
-            client,
-            &format!("{connect}\r\nSUB in 1\r\nPUB {subject} in 0\r\n\r\n"),
-        );
-        for _ in 0..50 {
-            let heard = net.hear(client);
-            if heard.contains("\"data\"") {
-                return heard.contains("\"status\":\"ok\"");
-            }
-            net.run(SECOND / 10);
-        }
-        panic!("no answer");
+        let health = self.net.health(self.away);
+        health.contains("\"status\":\"ok\"")
     }
 
     /// Lets time pass until something is so.
@@ -216,6 +201,7 @@ fn a_snapshot_whose_source_dies_comes_from_the_next_leader() {
         scene.view(scene.away),
         scene.view(scene.leader)
     );
+    assert!(scene.is_well(), "{}", scene.net.health(scene.away));
 }
 
 /// What cannot be read after it was received is tried again after a pause, and fetched anew after three times. The

@@ -446,6 +446,32 @@ impl Net {
         bytes
     }
 
+    /// Asks a node something on a connection of its own, as a user with the password `p`, and answers the line of JSON
+    /// that comes within a while.
+    pub(crate) fn ask_as(&mut self, user: &str, node: usize, subject: &str, body: &str) -> String {
+        let client = self.open(node, 0, Listener::Client);
+        let connect = format!(r#"CONNECT {{"verbose":false,"user":"{user}","pass":"p"}}"#);
+        let len = body.len();
+        self.tell(
+            client,
+            &format!("{connect}\r\nSUB in 1\r\nPUB {subject} in {len}\r\n{body}\r\n"),
+        );
+        for _ in 0..50 {
+            let heard = self.hear(client);
+            if let Some(line) = heard.lines().find(|line| line.starts_with('{')) {
+                return line.to_owned();
+            }
+            self.run(Duration::from_millis(100));
+        }
+        panic!("{subject} was not answered by node {node}");
+    }
+
+    /// What `/healthz` of a node says, to a user `s` of the system account.
+    pub(crate) fn health(&mut self, node: usize) -> String {
+        self.nodes[node].shared.system.set_ready();
+        self.ask_as("s", node, &format!("$SYS.REQ.SERVER.NSERVER{node}.HEALTHZ"), "")
+    }
+
     /// Whether the server has closed a client's connection.
     pub(crate) fn is_closed(&self, client: Client) -> bool {
         self.conns[client.0].pipes[0].ended
