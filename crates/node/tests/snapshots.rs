@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::GroupId;
-use tidelock_node::{Budgets, ReplicaView};
+use tidelock_node::{Budgets, LaneKind, ReplicaView};
 use tidelock_record::{Fault, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -341,4 +341,36 @@ fn a_snapshot_that_the_log_has_been_told_of_is_not_given_up() {
     scene.publish(10);
     scene.net.run(SECOND * 2);
     assert!(scene.is_filled() && scene.folders().len() == 1);
+}
+
+/// What it lacks it cannot know to be committed by itself; its leader tells it.
+#[test]
+fn a_replica_is_not_well_before_it_has_what_was_committed_when_it_came_back() {
+    for dead in [true, false] {
+        let mut scene = scene(dead);
+        let goal = scene.view(scene.leader).commit;
+        // It hears of its leader long before it hears of the snapshot.
+        for source in (0..3).filter(|source| *source != scene.away) {
+            scene.net.hold_lane(source, scene.away, LaneKind::Bulk, true);
+        }
+        if dead {
+            scene.restart();
+        } else {
+            scene.net.heal();
+        }
+        let mut seen = 0;
+        for step in 0..400 {
+            if step == 60 {
+                for source in (0..3).filter(|source| *source != scene.away) {
+                    scene.net.hold_lane(source, scene.away, LaneKind::Bulk, false);
+                }
+            }
+            scene.net.run(SECOND / 20);
+            let (well, applied) = (scene.is_well(), scene.view(scene.away).applied);
+            assert!(!well || applied >= goal, "{dead} {step}: {applied:?} of {goal:?}");
+            seen += u32::from(applied < goal);
+        }
+        assert!(seen >= 60, "it was filled after {seen} steps");
+        assert!(scene.is_well(), "{}", scene.net.health(scene.away));
+    }
 }

@@ -5,6 +5,7 @@
 //! ```text
 //!  version u8 | kind u8 | flags u16 | count u32 | group u64 | from u64 | to u64
 //!  | term u64 | index u64 | log_term u64 | commit u64 | aux u64
+//!  Heartbeat: commit = what the receiver may commit, aux = what the sender has committed
 //!  Append:   count × (term u64 | length u32 | kind u8 | zero [3]), then the entries' bytes back to back
 //!  Snapshot: count bytes of encoded members, then the manifest
 //! ```
@@ -319,6 +320,28 @@ impl Head {
         }
     }
 
+    /// What the sender has committed, if this is a frame of a leader.
+    pub(crate) const fn leaders_commit(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Append => Some(self.commit),
+            Kind::Heartbeat => Some(self.aux),
+            // A snapshot is of what is committed; there may be more.
+            Kind::Snapshot => Some(self.index),
+            Kind::AppendAnswer
+            | Kind::Vote
+            | Kind::VoteAnswer
+            | Kind::PreVote
+            | Kind::PreVoteAnswer
+            | Kind::HeartbeatAnswer
+            | Kind::TimeoutNow
+            | Kind::ReadAsk
+            | Kind::ReadGrant
+            | Kind::ReadRefuse
+            | Kind::Confirm
+            | Kind::Confirmed => None,
+        }
+    }
+
     /// The library's message of a frame.
     pub(crate) fn message(&self, frame: &Bytes) -> Result<Message, FrameError> {
         let kind = self.kind.message_type().ok_or(FrameError::Unknown)?;
@@ -455,8 +478,8 @@ pub(crate) fn from_entry(entry: &Entry) -> (EntryKind, &Bytes) {
     }
 }
 
-/// The frame of a message of the library, or `None` if it must not leave.
-pub(crate) fn encode(group: GroupId, message: &Message, flags: u16) -> Option<Outgoing> {
+/// The frame of a message of the library, or `None` if it must not leave. The sender has committed up to `commit`.
+pub(crate) fn encode(group: GroupId, message: &Message, flags: u16, commit: u64) -> Option<Outgoing> {
     let kind = Kind::of_message(message.get_msg_type())?;
     let mut head = Head::new(kind, message.to);
     head.flags = flags;
@@ -477,8 +500,8 @@ pub(crate) fn encode(group: GroupId, message: &Message, flags: u16) -> Option<Ou
         Kind::Snapshot => return Some(encode_snapshot(head, message.get_snapshot())),
         Kind::AppendAnswer => head.aux = message.reject_hint,
         Kind::Vote | Kind::PreVote | Kind::VoteAnswer | Kind::PreVoteAnswer => head.aux = message.commit_term,
-        Kind::Heartbeat
-        | Kind::HeartbeatAnswer
+        Kind::Heartbeat => head.aux = commit,
+        Kind::HeartbeatAnswer
         | Kind::TimeoutNow
         | Kind::ReadAsk
         | Kind::ReadGrant
@@ -567,7 +590,7 @@ mod tests {
             let mut message = Message::default();
             message.set_msg_type(kind);
             message.to = 2;
-            assert!(encode(GroupId(1), &message, 0).is_none(), "{kind:?}");
+            assert!(encode(GroupId(1), &message, 0, 0).is_none(), "{kind:?}");
         }
     }
 
@@ -584,7 +607,7 @@ mod tests {
             .map(|(data, index)| to_entry(index, 3, EntryKind::Normal, data).expect("data fits"))
             .collect();
         message.set_entries(entries.into());
-        let outgoing = encode(GroupId(1), &message, 0).expect("an append leaves");
+        let outgoing = encode(GroupId(1), &message, 0, 0).expect("an append leaves");
         assert_eq!(outgoing.frame.len(), 3);
         assert_eq!(outgoing.frame[1].as_ptr(), large.as_ptr());
         let frame = joined(&outgoing);
@@ -624,7 +647,7 @@ mod tests {
             (message.from, message.to, message.term) = (5, 6, 99);
             (message.index, message.log_term, message.commit) = (10, 1, commit);
             message.set_entries(entries.into());
-            let frame = joined(&encode(GroupId(9), &message, 0).expect("an append leaves"));
+            let frame = joined(&encode(GroupId(9), &message, 0, 0).expect("an append leaves"));
             let address = FrameAddress { group: GroupId(9), from: ReplicaId(5), to: ReplicaId(6) };
             prop_assert_eq!(FrameAddress::of(&frame), Ok(address));
             let head = Head::read(&frame).expect("own frames are read");
@@ -643,7 +666,7 @@ mod tests {
             message.set_msg_type(MessageType::MsgSnapshot);
             (message.from, message.to, message.term) = (1, 2, 7);
             message.set_snapshot(to_snapshot(index, 3, &members, Bytes::from(manifest)));
-            let frame = joined(&encode(GroupId(9), &message, 0).expect("a snapshot leaves"));
+            let frame = joined(&encode(GroupId(9), &message, 0, 0).expect("a snapshot leaves"));
             let back = Head::read(&frame).and_then(|head| head.message(&frame)).expect("own frames are read");
             prop_assert_eq!(back.get_snapshot(), message.get_snapshot());
         }

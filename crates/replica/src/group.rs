@@ -51,6 +51,8 @@ pub struct Group {
     pub(crate) role: RoleChange,
     pub(crate) removed: bool,
     pub(crate) failure: Option<Failure>,
+    /// The term and index of the furthest commit that a leader has told of.
+    pub(crate) told: (u64, u64),
     pub(crate) now: Mono,
     tick_at: Mono,
     timeout: Timeout,
@@ -108,6 +110,7 @@ impl Group {
             role: RoleChange::default(),
             removed: false,
             failure: None,
+            told: (0, 0),
             now,
             tick_at: next_tick(&config, now),
             timeout: Timeout::new(&config.timers),
@@ -319,6 +322,9 @@ impl Group {
     fn take(&mut self, head: &Head, frame: &Bytes) -> Result<(), StepError> {
         let last = self.last_index().value();
         let current = head.term >= self.node.raft.term;
+        if let Some(commit) = head.leaders_commit() {
+            self.told = self.told.max((head.term, commit));
+        }
         match head.kind {
             Kind::ReadAsk | Kind::ReadGrant | Kind::ReadRefuse | Kind::Confirm | Kind::Confirmed => {
                 if frame.len() != crate::frame::HEAD_BYTES {

@@ -222,6 +222,7 @@ impl Group {
         send: &mut Vec<Outgoing>,
         held: &mut Vec<Outgoing>,
     ) {
+        let committed = self.node.raft.raft_log.committed;
         for message in messages {
             let kind = message.get_msg_type();
             let promise = matches!(
@@ -230,7 +231,7 @@ impl Group {
             );
             let staging = kind == MessageType::MsgHeartbeatResponse && self.snapshots.is_under_way();
             let flags = if staging { FLAG_STAGING } else { 0 };
-            let Some(frame) = encode(self.config.group, &message, flags) else {
+            let Some(frame) = encode(self.config.group, &message, flags, committed) else {
                 continue;
             };
             if leads && !promise {

@@ -66,6 +66,15 @@ impl Group {
         LogIndex(self.node.raft.raft_log.committed)
     }
 
+    /// Highest index that the leader is known to have committed. A replica that lacks entries before it cannot know them
+    /// to be committed itself, and a new leader may know less than the one before.
+    #[must_use]
+    pub fn leaders_commit(&self) -> LogIndex {
+        let (term, commit) = self.told;
+        let told = if term == self.node.raft.term { commit } else { 0 };
+        self.commit().max(LogIndex(told))
+    }
+
     /// Index of the last entry, durable or not.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {

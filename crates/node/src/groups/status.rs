@@ -234,7 +234,7 @@ impl Slot {
     }
 
     /// For how long nothing has been heard of a replica; `None` if nothing ever was.
-    pub(super) fn silence(&self, replica: ReplicaId, now: Mono) -> Option<Duration> {
+    pub(crate) fn silence(&self, replica: ReplicaId, now: Mono) -> Option<Duration> {
         let (_, at) = self.heard.iter().find(|(id, _)| *id == replica)?;
         Some(now.since(*at))
     }

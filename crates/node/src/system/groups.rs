@@ -14,11 +14,11 @@ use tidelock_api::monitor::{
     StreamDetail, TidelockStream,
 };
 use tidelock_auth::hash8;
-use tidelock_base::{AccountId, GroupId, LogIndex, Mono};
+use tidelock_base::{AccountId, GroupId, LogIndex, Mono, ReplicaId, Term};
 use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::stream::{Consumer, Stream};
 
-/// A replica may be this far behind what its leader had committed.
+/// A replica may be this far behind what its leader had committed, and this long without a word of it.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
 /// How often marks are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -32,7 +32,10 @@ struct Mark {
     /// What was committed at the last look.
     newest: LogIndex,
     set: Mono,
-    /// It has been reached since there was a leader, and not been missed since.
+    /// Whom it followed then. What the replica had reached under another leader, or before it had lost this one, does
+    /// not count: there may be much that it has not heard of.
+    led: Option<(Term, ReplicaId)>,
+    /// One of the same leader has been reached, and none been missed since.
     current: bool,
 }
 
@@ -46,6 +49,17 @@ pub(super) struct Marks {
 impl Marks {
     pub(super) const fn next_deadline(&self) -> Option<Mono> {
         self.look_at
+    }
+}
+
+impl Slot {
+    /// The leader that this replica follows, or is; `None` if it has not heard of one lately.
+    fn followed(&self, now: Mono) -> Option<(Term, ReplicaId)> {
+        let leader = self.leader?;
+        let silence = self.silence(leader, now).filter(|_| !self.leads);
+        silence
+            .is_none_or(|silence| silence <= BEHIND_MAX)
+            .then(|| (self.raft.term(), leader))
     }
 }
 
@@ -67,24 +81,21 @@ impl Core {
             .marks
             .retain(|group, _| self.groups.slots.contains_key(group));
         for (group, slot) in &self.groups.slots {
-            let (commit, applied) = (slot.raft.commit(), slot.raft.applied_index());
+            let (commit, applied) = (slot.raft.leaders_commit(), slot.raft.applied_index());
+            let led = slot.followed(now);
             let mark = marks.marks.entry(*group).or_insert(Mark {
                 index: commit,
                 before: LogIndex(0),
                 newest: LogIndex(0),
                 set: now,
+                led,
                 current: false,
             });
             mark.before = std::mem::replace(&mut mark.newest, commit);
-            if applied >= mark.index {
-                *mark = Mark {
-                    index: commit,
-                    before: mark.before,
-                    newest: commit,
-                    set: now,
-                    // One that has not heard yet that it is a member knows nothing of what it lacks.
-                    current: slot.leader.is_some() && slot.raft.members().0.contains(slot.me),
-                };
+            let reached = applied >= mark.index;
+            if mark.led != led || reached {
+                mark.current = mark.led == led && reached;
+                (mark.index, mark.set, mark.led) = (commit, now, led);
             } else if now.since(mark.set) > BEHIND_MAX {
                 mark.current = false;
             }
@@ -98,9 +109,22 @@ impl Core {
         mark.map_or(LogIndex(0), |mark| mark.before)
     }
 
+    /// Whether a replica has applied what its leader had committed [`BEHIND_MAX`] ago, as far as it can know.
     fn is_current(&self, slot: &Slot) -> bool {
+        let now = self.now.mono;
+        let Some(led) = slot.followed(now).filter(|_| !slot.leads) else {
+            return slot.leads;
+        };
+        // One that has not heard yet that it is a member knows nothing of what it lacks.
+        if slot.is_receiving() || !slot.raft.members().0.contains(slot.me) {
+            return false;
+        }
+        let applied = slot.raft.applied_index();
         let mark = self.system.marks.marks.get(&slot.group);
-        slot.leads || (mark.is_some_and(|mark| mark.current) && !slot.is_receiving())
+        mark.filter(|mark| mark.led == Some(led)).map_or_else(
+            || applied >= slot.raft.leaders_commit(),
+            |mark| applied >= mark.index || (mark.current && now.since(mark.set) <= BEHIND_MAX),
+        )
     }
 
     /// This worker's streams, with the details that are asked for.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidelock_base::{BootId, GroupId, Mono, NodeId, Now, Wall, WorkerId};
 use tidelock_conf::{Options, Sources};
 use tidelock_node::{
-    Addresses, Budgets, Cell, ConnKey, HangUp, IoOwner, Listener, NodeShared, Output, ReplicaView,
+    Addresses, Budgets, Cell, ConnKey, HangUp, IoOwner, LaneKind, Listener, NodeShared, Output, ReplicaView,
     ServerIdentity, Worker,
 };
 use tidelock_record::{Disk, IoDone, IoOp, IoRequest, IoToken, MemDisk};
@@ -133,6 +133,8 @@ pub(crate) struct Net {
     conns: Vec<Conn>,
     /// Nothing gets from the first to the second.
     cuts: BTreeSet<(usize, usize)>,
+    /// Frames of these lanes wait on their way from the first to the second.
+    held: BTreeSet<(usize, usize, LaneKind)>,
     next_client: u16,
     digest: u64,
     /// Hand-overs from worker to worker, and to the disk's helper and back.
@@ -196,6 +198,7 @@ impl Net {
             now,
             conns: Vec::new(),
             cuts: BTreeSet::new(),
+            held: BTreeSet::new(),
             next_client: 40_000,
             digest: 0,
             hops: 0,
@@ -385,6 +388,28 @@ impl Net {
         }
     }
 
+    /// Stops, or lets on, the frames of a lane from one node to the other, also on connections that are opened later.
+    pub(crate) fn hold_lane(&mut self, from: usize, to: usize, lane: LaneKind, held: bool) {
+        if held {
+            self.held.insert((from, to, lane));
+        } else {
+            self.held.remove(&(from, to, lane));
+        }
+    }
+
+    /// Whether what has come for this end waits. All frames of a connection are of one lane, and say so in their sixth
+    /// byte.
+    fn is_stalled(&self, end: End) -> bool {
+        let conn = &self.conns[end.0];
+        let pipe = &conn.pipes[end.1];
+        let is_held = || {
+            let (from, to) = (self.node_of(End(end.0, 1 - end.1))?, self.node_of(end)?);
+            let lane = LaneKind::from_index(*pipe.bytes.get(5)?)?;
+            Some(pipe.rest.is_empty() && self.held.contains(&(from, to, lane)))
+        };
+        conn.stalled[end.1] || is_held().unwrap_or(false)
+    }
+
     fn node_of(&self, end: End) -> Option<usize> {
         match self.conns[end.0].owners[end.1] {
             Owner::Worker { node, .. } => Some(node),
@@ -568,13 +593,13 @@ impl Net {
             return false;
         };
         let pipe = &self.conns[end.0].pipes[end.1];
-        let there =
-            (!pipe.bytes.is_empty() && !self.conns[end.0].stalled[end.1]) || pipe.ended || pipe.show_again;
+        let there = (!pipe.bytes.is_empty() && !self.is_stalled(end)) || pipe.ended || pipe.show_again;
         !pipe.closed && there && !self.nodes[node].workers[worker].is_paused(key)
     }
 
     /// Shows a worker what has come for one of its connections, as the shell does.
     fn read(&mut self, node: usize, worker: usize, key: ConnKey, end: End) {
+        let stalled = self.is_stalled(end);
         let state = &mut self.nodes[node].workers[worker];
         let conn = &mut self.conns[end.0];
         let pipe = &mut conn.pipes[end.1];
@@ -583,7 +608,7 @@ impl Net {
             let used = state.receive(key, &rest);
             pipe.rest.extend_from_slice(&rest[used..]);
         }
-        if pipe.bytes.is_empty() || conn.stalled[end.1] {
+        if pipe.bytes.is_empty() || stalled {
             if pipe.ended {
                 pipe.closed = true;
                 state.hang_up(key, HangUp::Closed);
