@@ -213,6 +213,28 @@ fn a_damaged_checkpoint_of_the_metadata_is_made_good() {
 }
 
 #[test]
+fn the_log_says_which_streams_a_server_has_lost() {
+    let mut net = cluster();
+    net.kill(1);
+    remove(&net, 1, &["wal/", "groups/", "streams/"]);
+    let lines = net::log::said(|| {
+        net.restart(1, 1, &config(1), 1);
+        net.run(SECOND * 12);
+    });
+    let lost = lines
+        .iter()
+        .filter(|line| line.contains("of this server is lost"));
+    let lost = lost.filter(|line| line.contains("stream"));
+    let lost: Vec<&str> = lost.filter_map(|line| line.split('\'').nth(1)).collect();
+    assert_eq!(
+        lost,
+        ["$G > A", "$G > B"],
+        "each once, when the metadata is there"
+    );
+    assert_whole(&net, "emptied");
+}
+
+#[test]
 fn without_a_majority_of_the_metadata_nothing_is_founded_and_nothing_is_deleted() {
     let mut net = cluster();
     for node in [1, 2] {

@@ -227,6 +227,44 @@ fn a_server_that_was_removed_while_it_was_down_comes_in_again_with_its_store() {
     assert_eq!(meta_replica(&net, 2), new);
 }
 
+/// It starts with the metadata of the moment when it was let in, and learns from its log what has become of that.
+#[test]
+fn what_was_deleted_since_a_server_came_back_is_not_reported_as_lost() {
+    let mut net = three();
+    net.kill(2);
+    net.run(SECOND * 6);
+    remove_at(&mut net, 0, 2);
+    net.restart(2, WORKERS, &config(2), 1);
+    net.run(SECOND * 10);
+    let names = ["one", "two", "three", "four"];
+    for (name, replicas) in names.iter().zip([1, 1, 1, 3]) {
+        make_at(&mut net, 0, name, replicas);
+    }
+    net.run(SECOND);
+    // What it is given once more begins with these.
+    net.kill(2);
+    net.run(SECOND * 6);
+    remove_at(&mut net, 0, 2);
+    net.restart(2, WORKERS, &config(2), 2);
+    net.run(SECOND * 10);
+    let placed = names.iter().filter(|name| view(&net, 2, name).is_some());
+    assert!(placed.count() > 1);
+    for name in names {
+        let deleted = ask(&mut net, "a", &format!("$JS.API.STREAM.DELETE.{name}"), "");
+        assert_eq!(deleted["success"], true, "{deleted}");
+    }
+    net.run(SECOND);
+    net.kill(2);
+    let lines = net::log::said(|| {
+        net.restart(2, WORKERS, &config(2), 3);
+        net.run(SECOND * 8);
+    });
+    assert!(!lines.is_empty());
+    let wrong: Vec<&String> = lines.iter().filter(|line| line.starts_with("ERROR")).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_whole(&mut net, &[], "started again");
+}
+
 #[test]
 fn a_server_that_was_removed_while_it_was_cut_off_comes_in_again() {
     let mut net = three();

@@ -28,6 +28,8 @@ pub enum MetaNotice {
     Removed(Box<StreamEntry>),
     /// All that is placed here; for every worker.
     Listed(Arc<Listing>),
+    /// What is known here of the metadata is what its leader had committed; for every worker, once.
+    Current,
 }
 
 impl MetaNotice {
@@ -36,7 +38,7 @@ impl MetaNotice {
         match self {
             Self::Start(entry, _) | Self::Changed(entry) | Self::Removed(entry) => Some(entry.group),
             Self::Stop(group, _) => Some(*group),
-            Self::Listed(_) => None,
+            Self::Listed(_) | Self::Current => None,
         }
     }
 }
@@ -198,6 +200,7 @@ impl Core {
             MetaNotice::Start(entry, replica) => self.start_replica(&entry, &replica),
             MetaNotice::Stop(group, replica) => self.remove_replica(group, replica.id),
             MetaNotice::Listed(listing) => self.stop_unlisted(&listing),
+            MetaNotice::Current => self.metadata_is_current(),
             MetaNotice::Changed(entry) => {
                 if let Some(slot) = self.slot_mut(entry.group) {
                     slot.replicas.clone_from(&entry.replicas);

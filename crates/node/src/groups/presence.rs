@@ -10,16 +10,21 @@
 //! That holds while the metadata is replayed, too: what the log says of an earlier start does not fit what is made
 //! now. The only replica of a memory stream is the exception: it is made anew, and recorded anew, at each start.
 
+use super::meta::MetaNotice;
 use super::open::Birth;
 use super::{GroupId, membership};
 use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use tidelock_base::ReplicaId;
+use std::time::Duration;
+use tidelock_base::{Mono, ReplicaId, WorkerId};
 use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{GroupState, MetaCommand, Replica, StreamEntry};
 use tidelock_replica::Failure;
 use tidelock_wal::WalRecord;
+
+/// Without a leader of the metadata, what it says here is believed after this long.
+const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 
 /// Replicas of this worker that are listed and do not run.
 #[derive(Default)]
@@ -28,6 +33,8 @@ pub(super) struct Presence {
     lost: BTreeMap<GroupId, Lost>,
     /// Damaged ones that had begun, and of which the metadata here, as far as it has come, does not say so yet.
     begun: BTreeMap<GroupId, ReplicaId>,
+    /// The metadata here had everything that its leader was known to have committed, once in this start.
+    current: bool,
 }
 
 /// A replica that was made and is not recorded yet.
@@ -42,6 +49,13 @@ struct Lost {
     replica: ReplicaId,
     /// The metadata shows it.
     shown: bool,
+    /// Of which stream, in the words of the log, and whether that has no other.
+    stream: String,
+    alone: bool,
+    /// Since when it is known here.
+    since: Mono,
+    /// The log says so.
+    reported: bool,
 }
 
 impl Presence {
@@ -154,47 +168,78 @@ impl Core {
     /// metadata need not know, so that the replica can come back if its files are put back.
     fn lose(&mut self, entry: &StreamEntry, replica: &Replica) {
         self.forget_newborn(entry.group);
+        let alone = entry.replicas.len() == 1 && entry.state == GroupState::Formed;
         let known = self.groups.presence.lost.get(&entry.group);
         let known = known.filter(|lost| lost.replica == replica.id);
-        let alone = entry.replicas.len() == 1 && entry.state == GroupState::Formed;
-        let news = if alone {
-            known.is_none()
-        } else {
-            replica.lost && known.is_none_or(|lost| !lost.shown)
-        };
-        if news {
-            self.report_lost(entry, replica, alone);
-        }
         let lost = Lost {
             replica: replica.id,
             shown: replica.lost || alone,
+            stream: format!("{} > {}", entry.account, entry.spec.name),
+            alone,
+            since: known.map_or(self.now.mono, |lost| lost.since),
+            reported: known.is_some_and(|lost| lost.reported),
         };
         self.groups.presence.lost.insert(entry.group, lost);
         self.look_soon();
     }
 
-    fn report_lost(&self, entry: &StreamEntry, replica: &Replica, alone: bool) {
-        let (account, name, id) = (&entry.account, &entry.spec.name, replica.id);
-        let kept = self.groups.damages.kept(entry.group);
-        match (kept, alone) {
+    /// Logs which replicas are lost, once it is known that the metadata still lists them: what is gone here may have been
+    /// removed later.
+    fn report_all_lost(&mut self) {
+        let now = self.now.mono;
+        let presence = &self.groups.presence;
+        let due = |lost: &Lost| presence.current || now.since(lost.since) >= LEADERLESS_MAX;
+        let lost = presence.lost.iter();
+        let due = lost.filter(|(_, lost)| lost.shown && !lost.reported && due(lost));
+        let due: Vec<GroupId> = due.map(|(group, _)| *group).collect();
+        for group in due {
+            self.report_lost(group);
+        }
+    }
+
+    /// As the worker of the metadata: tells all workers, once, that it has caught up. What it has brought about until then
+    /// was told before.
+    fn tell_current(&mut self) {
+        let is_current = |slot: &super::Slot| {
+            slot.leader.is_some() && slot.raft.applied_index() >= slot.raft.leaders_commit()
+        };
+        if self.groups.presence.current || !self.slot(GroupId::META).is_some_and(is_current) {
+            return;
+        }
+        for worker in 0..self.shared.workers {
+            self.notice_to(WorkerId(worker), MetaNotice::Current);
+        }
+    }
+
+    /// The metadata has caught up.
+    pub(super) fn metadata_is_current(&mut self) {
+        self.groups.presence.current = true;
+    }
+
+    fn report_lost(&mut self, group: GroupId) {
+        let kept = self.groups.damages.kept(group);
+        let files = kept.map(|kept| self.files_of(group, kept)).unwrap_or_default();
+        let Some(lost) = self.groups.presence.lost.get_mut(&group) else {
+            return;
+        };
+        lost.reported = true;
+        let (stream, id) = (&lost.stream, lost.replica);
+        match (kept.map(|kept| &kept.why), lost.alone) {
             (None, false) => tracing::error!(
-                "JetStream stream '{account} > {name}': replica {id} of this server is lost; it is replaced once a majority \
+                "JetStream stream '{stream}': replica {id} of this server is lost; it is replaced once a majority of the \
+                 others is there"
+            ),
+            (Some(why), false) => tracing::error!(
+                "JetStream stream '{stream}': replica {id} of this server is damaged: {why}; it is replaced once a majority \
                  of the others is there"
             ),
-            (Some(kept), false) => tracing::error!(
-                "JetStream stream '{account} > {name}': replica {id} of this server is damaged: {}; it is replaced once a \
-                 majority of the others is there",
-                kept.why
-            ),
             (None, true) => tracing::error!(
-                "JetStream stream '{account} > {name}' stays down: this store has nothing of its only replica, {id}; put the \
-                 store's files back from a backup, or delete the stream"
+                "JetStream stream '{stream}' stays down: this store has nothing of its only replica, {id}; put the store's \
+                 files back from a backup, or delete the stream"
             ),
-            (Some(kept), true) => tracing::error!(
-                "JetStream stream '{account} > {name}' stays down: {}. It has no other replica. Nothing was deleted, its \
-                 files are kept: {}; put them back from a backup, or delete the stream",
-                kept.why,
-                self.files_of(entry.group, kept)
+            (Some(why), true) => tracing::error!(
+                "JetStream stream '{stream}' stays down: {why}. It has no other replica. Nothing was deleted, its files are \
+                 kept: {files}; put them back from a backup, or delete the stream"
             ),
         }
     }
@@ -248,6 +293,8 @@ impl Core {
     /// Tells again what the metadata does not show yet.
     pub(super) fn tick_presence(&mut self) {
         self.give_up_lost_metadata();
+        self.tell_current();
+        self.report_all_lost();
         let newborn: Vec<GroupId> = self.groups.presence.newborn.keys().copied().collect();
         for group in newborn {
             self.tell_present(group);

@@ -8,6 +8,8 @@
 //!
 //! Test clients are ends of connections whose bytes are written and read by the test itself ([`Net::client`]).
 
+pub(crate) mod log;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
