@@ -100,6 +100,8 @@ class Links:
     def remove(self) -> None:
         """Take the hosts away; the processes on them must have ended."""
         for node in range(1, self.size + 1):
+            # The kernel takes a namespace apart some time later, and until then the wire to it would stay here.
+            _ip("link", "del", f"w{PROGRAM}-{node}")
             _ip("netns", "del", f"node{node}")
         _ip("addr", "del", f"{self.address(PROGRAM)}/32", "dev", "lo")
         subprocess.run(["umount", "/run/netns"], check=False)

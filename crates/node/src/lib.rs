@@ -4,6 +4,7 @@
 mod api;
 pub mod cell;
 pub mod cell_codec;
+mod clock;
 mod cluster;
 mod consumers;
 mod deliver_batch;

@@ -2,6 +2,7 @@
 //!
 //! Everything here is immutable after start, or an atomic that is written once a turn.
 
+use crate::clock::Timeline;
 use crate::cluster::PeerTable;
 use crate::directory::Directory;
 use crate::interest::Interest;
@@ -9,7 +10,7 @@ use crate::room::{Room, Stored};
 use crate::system::{PastTraffic, SystemShared};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tidelock_api::ApiStats;
 use tidelock_auth::{ConnectionType, Credentials, Verdict};
@@ -174,6 +175,12 @@ pub struct NodeShared {
     pub peer_client_urls: ArcSwap<Vec<Arc<str>>>,
     /// The other nodes of the cluster that there are links with.
     pub peers: ArcSwap<PeerTable>,
+    /// The time by which entries are stamped.
+    pub(crate) time: ArcSwap<Timeline>,
+    /// How many servers the metadata lists, as far as it was applied here.
+    pub(crate) servers_listed: AtomicUsize,
+    /// The wall clock of this server is not that of the others.
+    pub(crate) clock_is_off: AtomicBool,
     /// Where streams are.
     pub directory: ArcSwap<Directory>,
     cluster_name: ArcSwap<Option<Arc<str>>>,
@@ -191,6 +198,7 @@ impl NodeShared {
     /// A node of these options.
     #[must_use]
     pub fn new(identity: ServerIdentity, options: Options, workers: u16) -> Self {
+        let time = Timeline::new(identity.start);
         let server_jetstream = options.jetstream.is_some();
         let accounts: Vec<Account> = options
             .accounts
@@ -248,6 +256,9 @@ impl NodeShared {
             addresses: ArcSwap::from_pointee(Addresses::default()),
             peer_client_urls: ArcSwap::from_pointee(Vec::new()),
             peers: ArcSwap::from_pointee(PeerTable::default()),
+            time: ArcSwap::from_pointee(time),
+            servers_listed: AtomicUsize::new(0),
+            clock_is_off: AtomicBool::new(false),
             directory: ArcSwap::from_pointee(Directory::default()),
             cluster_name: ArcSwap::from_pointee(cluster_name),
             totals,

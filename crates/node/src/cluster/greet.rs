@@ -6,11 +6,12 @@ use super::links::Links;
 use super::peers::Peer;
 use super::telling::accounts_of;
 use crate::cell::{LaneKind, NodeFacts};
+use crate::clock::HeardTime;
 use crate::interest::ConnKey;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tidelock_base::{Mono, NodeId};
+use tidelock_base::{Mono, NodeId, Wall};
 
 /// Bounds of the ping interval that a dialling side may announce.
 const PING_MIN: Duration = Duration::from_millis(10);
@@ -61,6 +62,25 @@ impl Links {
                     .try_into()
                     .map_err(|_| Why::Protocol("malformed pong".to_owned()))?;
                 link.pong(Mono(u64::from_le_bytes(sent)), self.now.mono);
+                Ok(())
+            }
+            (Side::Accepted, Stage::Open, kind::CLOCK) => {
+                let time = [body, self.now.wall.0.to_le_bytes().as_slice()].concat();
+                self.write_taken(link, kind::TIME, &time);
+                Ok(())
+            }
+            (Side::Dialled(_), Stage::Open, kind::TIME) => {
+                let malformed = || Why::Protocol("malformed time".to_owned());
+                let (sent, wall) = body.split_first_chunk::<8>().ok_or_else(malformed)?;
+                let wall: [u8; 8] = wall.try_into().map_err(|_| malformed())?;
+                if let Some(node) = link.node {
+                    self.times.push(HeardTime {
+                        node,
+                        sent: Mono(u64::from_le_bytes(*sent)),
+                        heard: self.now.mono,
+                        wall: Wall(i64::from_le_bytes(wall)),
+                    });
+                }
                 Ok(())
             }
             _ => Err(Why::Protocol(format!("unexpected frame of kind {frame}"))),

@@ -35,6 +35,10 @@ pub(crate) mod kind {
     pub(crate) const PING: u8 = 4;
     /// Yes; the same number.
     pub(crate) const PONG: u8 = 5;
+    /// What does your wall clock show? Carries a number.
+    pub(crate) const CLOCK: u8 = 6;
+    /// The same number, and that.
+    pub(crate) const TIME: u8 = 7;
 }
 
 /// Who opened it.

@@ -10,6 +10,7 @@ use super::link::{Link, Side, Stage, Tick, Timing, Why, kind};
 use super::peers::{Peer, PeerEvent};
 use super::queue::Spares;
 use crate::cell::{Cell, LaneKind, NodeFacts};
+use crate::clock::{self, HeardTime};
 use crate::interest::{Change, ConnKey};
 use crate::shared::NodeShared;
 use crate::worker::Random;
@@ -61,6 +62,9 @@ pub(crate) struct Links {
     pub(super) scratch: (Vec<u8>, Vec<Bytes>),
     random: Random,
     gossip_at: Mono,
+    clock_at: Mono,
+    /// What the wall clocks of peers showed since that was last looked at.
+    pub(crate) times: Vec<HeardTime>,
     /// When [`Self::tick`] or [`Self::next_dial`] has something to do, as far as known.
     due: Mono,
     /// Something may be due earlier than that.
@@ -118,6 +122,8 @@ impl Links {
             scratch: (Vec::new(), Vec::new()),
             random: Random::new(seed),
             gossip_at: now.mono,
+            clock_at: now.mono,
+            times: Vec::new(),
             due: now.mono,
             recheck: true,
             view_changed: true,
@@ -250,7 +256,7 @@ impl Links {
 
     fn next_deadline(&self) -> Mono {
         let links = self.table.iter().flatten().map(|link| link.deadline).min();
-        let peers = (!self.peers.is_empty()).then_some(self.gossip_at);
+        let peers = (!self.peers.is_empty()).then_some(self.gossip_at.min(self.clock_at));
         [links, self.dials.next_due(), peers]
             .into_iter()
             .flatten()
@@ -280,6 +286,20 @@ impl Links {
         if self.gossip_at <= now.mono {
             self.gossip_at = now.mono + GOSSIP_EVERY;
             self.gossip();
+        }
+        if self.clock_at <= now.mono {
+            self.clock_at = now.mono + clock::LOOK_EVERY;
+            self.ask_clocks();
+        }
+    }
+
+    /// Asks every peer what its wall clock shows.
+    fn ask_clocks(&mut self) {
+        let pulse = usize::from(LaneKind::Pulse.index());
+        let peers = self.peers.values();
+        let into: Vec<ConnKey> = peers.filter_map(|peer| *peer.into.get(pulse)?).collect();
+        for key in into {
+            self.write(key, kind::CLOCK, &self.now.mono.0.to_le_bytes());
         }
     }
 

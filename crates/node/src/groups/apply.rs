@@ -234,7 +234,7 @@ impl Core {
 
     /// An entry without commands is applied; the first of this replica's own term makes it a leader that is current.
     pub(super) fn entry_applied(&mut self, group: GroupId, index: LogIndex, term: Term) {
-        let wall = self.now.wall;
+        let now = self.now;
         drop(self.take_waiters(group, index, term));
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
@@ -243,7 +243,8 @@ impl Core {
             return;
         }
         slot.leads = true;
-        slot.leads_since = wall;
+        slot.leads_since = now.wall;
+        slot.stamps.seen(slot.applied_stamp(), now.mono);
         slot.expiring = false;
         self.groups.touched.insert(group);
         // What it proposed in an earlier term and is not in the log by now never will be; left there, it would count

@@ -6,7 +6,7 @@ use crate::worker::{Core, IoJob, IoOwner};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tidelock_base::limits::{ENTRIES_IN_FLIGHT_MAX, ENTRY_BYTES_MAX};
-use tidelock_base::{GroupId, Mono, Wall};
+use tidelock_base::{GroupId, Mono, Now};
 use tidelock_jetstream::meta::MetaEntry;
 use tidelock_replica::{Lane, Outgoing, Ready, Role};
 
@@ -52,17 +52,14 @@ impl Core {
 
     /// Proposes the expiry of what is due, on the leader.
     fn expire(&mut self, group: GroupId) {
-        let wall = self.now.wall;
+        let now = self.log_time();
         let Some(slot) = self.slot_mut(group).filter(|slot| slot.leads && !slot.expiring) else {
             return;
         };
         let Machine::Stream(stream) = &slot.machine else {
             return;
         };
-        if stream
-            .next_due()
-            .is_some_and(|due| due <= wall.max(slot.last_stamp))
-        {
+        if stream.next_due().is_some_and(|due| due <= slot.stamps.time(now)) {
             slot.expiring = true;
             slot.open.stream.expire_through();
         }
@@ -120,7 +117,7 @@ impl Core {
 
     /// Proposes what is open, unless enough is in flight: then it grows, up to the size of an entry.
     pub(super) fn propose(&mut self, group: GroupId) {
-        let (mono, wall) = (self.now.mono, self.now.wall);
+        let now = self.log_time();
         let backlog = self.shared.budgets.backlog;
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
@@ -129,13 +126,13 @@ impl Core {
         if !slot.leads || (slot.backlog() > backlog && slot.write_again_at.is_none()) {
             return;
         }
-        slot.seal_if_full(wall);
+        slot.seal_if_full(now);
         while slot.in_flight() < ENTRIES_IN_FLIGHT_MAX {
             if slot.sealed.is_empty() {
-                slot.seal(wall);
+                slot.seal(now);
             }
             let Some(sealed) = slot.sealed.front() else { return };
-            let Ok(index) = slot.raft.propose(mono, sealed.data.clone()) else {
+            let Ok(index) = slot.raft.propose(now.mono, sealed.data.clone()) else {
                 return;
             };
             let term = slot.raft.term();
@@ -263,7 +260,7 @@ impl Core {
     }
 
     fn role_changed(&mut self, group: GroupId, role: Role, leader: Option<tidelock_base::ReplicaId>) {
-        let wall = self.now.wall;
+        let now = self.log_time();
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
@@ -273,7 +270,7 @@ impl Core {
             slot.leads = false;
             slot.expiring = false;
             slot.handing_over = false;
-            slot.seal(wall);
+            slot.seal(now);
             let mut lost = std::mem::take(&mut slot.open).waiters;
             let sealed: Vec<Sealed> = slot.sealed.drain(..).collect();
             let reads = slot.reads.take_unconfirmed();
@@ -320,7 +317,7 @@ impl Core {
 
     /// Sets the group's timer to what is due next.
     fn arm_group(&mut self, group: GroupId) {
-        let now = self.now;
+        let now = self.log_time();
         let consumers = self.consumers_deadline(group);
         let sources = self.sources_deadline(group);
         let has_sources = self.sources.has(group);
@@ -328,7 +325,7 @@ impl Core {
             return;
         };
         let rest = [
-            slot.due(now.mono, now.wall),
+            slot.due(now),
             slot.write_again_at,
             slot.unread.deadline(),
             slot.transfers.deadline(),
@@ -404,7 +401,7 @@ impl Slot {
     }
 
     /// When the leader's log next wants an expiry, in monotonic time.
-    fn due(&self, mono: Mono, wall: Wall) -> Option<Mono> {
+    fn due(&self, now: Now) -> Option<Mono> {
         let Machine::Stream(stream) = &self.machine else {
             return None;
         };
@@ -412,26 +409,17 @@ impl Slot {
             return None;
         }
         let due = stream.next_due()?;
-        let wait = u64::try_from(due.0.saturating_sub(wall.0)).unwrap_or(0);
-        Some(mono + Duration::from_nanos(wait.max(1_000_000)))
-    }
-
-    /// The stamp of the next entry: it never stands still and never goes back.
-    fn next_stamp(&mut self, wall: Wall) -> Wall {
-        let last = match &self.machine {
-            Machine::Stream(stream) => stream.stamp(),
-            Machine::Meta(meta) => meta.stamp(),
-        };
-        self.last_stamp = wall.max(last.max(self.last_stamp).plus_nanos(1));
-        self.last_stamp
+        let wait = u64::try_from(due.0.saturating_sub(self.stamps.time(now).0)).unwrap_or(0);
+        Some(now.mono + Duration::from_nanos(wait.max(1_000_000)))
     }
 
     /// Ends the open entry, if there is anything in it.
-    fn seal(&mut self, wall: Wall) {
+    fn seal(&mut self, now: Now) {
         if self.open.is_empty() {
             return;
         }
-        let stamp = self.next_stamp(wall);
+        self.stamps.seen(self.applied_stamp(), now.mono);
+        let stamp = self.stamps.next(now);
         let open = &mut self.open;
         let data = match &self.machine {
             Machine::Stream(_) => open.stream.finish(stamp),
@@ -450,9 +438,9 @@ impl Slot {
     }
 
     /// Ends the open entry if it has grown to the cap of an entry.
-    pub(super) fn seal_if_full(&mut self, wall: Wall) {
+    pub(super) fn seal_if_full(&mut self, now: Now) {
         if self.open.stream.len() >= ENTRY_BYTES_MAX {
-            self.seal(wall);
+            self.seal(now);
         }
     }
 }

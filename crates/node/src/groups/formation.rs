@@ -177,7 +177,7 @@ impl Core {
             let cluster = self.new_cluster_id();
             let me = self.my_spec();
             let boot = self.shared.identity.boot;
-            if let Err(text) = self.found_meta(cluster, vec![(me, boot)], self.now.wall) {
+            if let Err(text) = self.found_meta(cluster, vec![(me, boot)], self.log_time().wall) {
                 tracing::error!("JetStream cannot start: {text}");
             }
             self.set_cluster_id(cluster);
@@ -427,7 +427,9 @@ impl Core {
             .collect();
         servers.push((mine.spec.clone(), self.shared.identity.boot));
         let cluster = self.new_cluster_id();
-        self.formed(cluster, |core| core.found_meta(cluster, servers, core.now.wall));
+        self.formed(cluster, |core| {
+            core.found_meta(cluster, servers, core.log_time().wall)
+        });
         self.invite();
     }
 

@@ -134,7 +134,7 @@ impl Core {
 
     /// Publishes have come in for a stream that this node should lead.
     pub(crate) fn receive_forward(&mut self, forward: Forward) {
-        let wall = self.now.wall;
+        let now = self.log_time();
         let (group, sender) = (forward.group, forward.sender);
         if self.leads(group) {
             if self.is_held_up(group) {
@@ -145,7 +145,7 @@ impl Core {
             if let Some(slot) = self.slot_mut(group) {
                 slot.early
                     .took(sender, forward.first, forward.count, forward.low_water);
-                slot.seal_if_full(wall);
+                slot.seal_if_full(now);
             }
             self.begin_early(group);
             return;

@@ -9,6 +9,7 @@ use super::{Slot, Waiter};
 use crate::cell::{Cell, LaneKind, Request, RequestId};
 use crate::worker::Core;
 use bytes::Bytes;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::{EntryBuilder, WindowKey};
@@ -199,6 +200,10 @@ impl Core {
         }
         self.groups.membership_at = Some(now + MEMBERSHIP_TICK);
         self.tick_presence();
+        if let Some(meta) = self.meta() {
+            let listed = meta.servers().count();
+            self.shared.servers_listed.store(listed, Ordering::Relaxed);
+        }
         let wall = self.now.wall;
         let mut leading = Vec::new();
         for slot in self.groups.slots.values_mut().filter(|slot| slot.leads) {

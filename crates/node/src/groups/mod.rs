@@ -37,6 +37,7 @@ mod presence;
 mod reads;
 mod room;
 mod snapshot;
+mod stamp;
 mod status;
 mod trouble;
 mod unread;
@@ -135,7 +136,7 @@ pub(crate) struct Slot {
     open: Open,
     sealed: VecDeque<Sealed>,
     proposed: VecDeque<Proposed>,
-    last_stamp: Wall,
+    stamps: stamp::Stamps,
     expiring: bool,
     queue: VecDeque<Committed>,
     applying: Option<Applying>,
@@ -236,6 +237,13 @@ pub(crate) struct Groups {
     wanted_checkpoints: BTreeSet<GroupId>,
 }
 
+impl Groups {
+    /// All groups have something to do at the end of this turn.
+    pub(crate) fn look_at_all(&mut self) {
+        self.touched.extend(self.slots.keys());
+    }
+}
+
 impl Core {
     /// The local replica of a group.
     pub(crate) fn slot(&self, group: GroupId) -> Option<&Slot> {
@@ -289,7 +297,7 @@ impl Core {
         waiter: Waiter,
         add: impl FnOnce(&mut EntryBuilder) -> u32,
     ) {
-        let wall = self.now.wall;
+        let now = self.log_time();
         let mut waiter = waiter;
         if self.is_held_up(group) && self.leads(group) {
             match self.refuse_held_up(waiter) {
@@ -305,7 +313,7 @@ impl Core {
         if !matches!(waiter, Waiter::Nobody) {
             slot.open.waiters.push((ordinal, waiter));
         }
-        slot.seal_if_full(wall);
+        slot.seal_if_full(now);
     }
 
     /// Adds a command to the next entry of the metadata.

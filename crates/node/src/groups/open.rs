@@ -323,7 +323,7 @@ impl Core {
             open: Open::default(),
             sealed: VecDeque::new(),
             proposed: VecDeque::new(),
-            last_stamp: Wall(0),
+            stamps: super::stamp::Stamps::default(),
             expiring: false,
             queue: VecDeque::new(),
             applying: None,

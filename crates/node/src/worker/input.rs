@@ -33,6 +33,7 @@ impl Worker {
         }
         self.tick_links();
         self.begin_system();
+        self.core.tick_clock();
         self.core.tick_groups();
         self.core.tick_consumer_front();
         self.core.tick_senders();

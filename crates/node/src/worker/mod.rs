@@ -6,6 +6,7 @@
 //! never waits and knows no socket; connections are keys, bytes go in and out through slices.
 
 mod clients;
+mod clock;
 mod input;
 mod links;
 mod output;
@@ -67,6 +68,7 @@ pub(crate) struct Core {
     pub(crate) id: WorkerId,
     pub(crate) shared: Arc<NodeShared>,
     pub(crate) now: Now,
+    pub(crate) clock: clock::Clock,
     pub(crate) settings: Arc<Settings>,
     pub(crate) pool: ChunkPool,
     pub(crate) clients: Vec<ClientPlace>,
@@ -203,6 +205,7 @@ impl Worker {
         let core = Core {
             id,
             now: shared.identity.start,
+            clock: clock::Clock::new(&shared),
             settings,
             pool: ChunkPool::new(),
             clients: Vec::new(),
@@ -260,6 +263,7 @@ impl Worker {
             self.core.timers.next(),
             links,
             self.core.groups_deadline(),
+            self.core.clock.next_deadline(),
             self.core.senders_at,
             consumers,
             system,

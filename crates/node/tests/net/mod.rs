@@ -132,6 +132,8 @@ pub(crate) struct Net {
     /// The nodes, by number.
     pub(crate) nodes: Vec<Node>,
     now: Now,
+    /// By how many nanoseconds the wall clock of a node is wrong, over its lives.
+    pub(crate) clocks: BTreeMap<usize, i64>,
     conns: Vec<Conn>,
     /// Nothing gets from the first to the second.
     cuts: BTreeSet<(usize, usize)>,
@@ -198,6 +200,7 @@ impl Net {
         Self {
             nodes: Vec::new(),
             now,
+            clocks: BTreeMap::new(),
             conns: Vec::new(),
             cuts: BTreeSet::new(),
             held: BTreeSet::new(),
@@ -242,7 +245,7 @@ impl Net {
             name: name.into(),
             pid: 1,
             cores: usize::from(workers),
-            start: self.now,
+            start: self.now_at(number),
         };
         let mut shared = NodeShared::new(identity, options, workers);
         shared.budgets = self.budgets;
@@ -266,7 +269,7 @@ impl Net {
             .is_some()
             .then(|| disk.unwrap_or_else(|| Arc::new(MemDisk::new())));
         if let Some(disk) = &disk {
-            self.start(&mut workers, disk)?;
+            self.start(self.now_at(number), &mut workers, disk)?;
         }
         Ok(Node {
             shared,
@@ -283,7 +286,7 @@ impl Net {
     }
 
     /// Starts JetStream on what the disk has.
-    fn start(&self, workers: &mut [Worker], disk: &Arc<MemDisk>) -> Result<(), String> {
+    fn start(&self, now: Now, workers: &mut [Worker], disk: &Arc<MemDisk>) -> Result<(), String> {
         let config = LaneConfig {
             segment_bytes: self.segment_bytes,
             ..LaneConfig::new(7)
@@ -293,7 +296,7 @@ impl Net {
             .expect("a readable log")
             .lanes;
         for (worker, (lane, recovered)) in workers.iter_mut().zip(lanes) {
-            worker.begin(self.now);
+            worker.begin(now);
             worker.start(Some((lane, recovered)), Some(Arc::clone(disk) as _))?;
         }
         Ok(())
@@ -522,6 +525,20 @@ impl Net {
         panic!("the network never comes to rest");
     }
 
+    /// What the clocks of a node show.
+    fn now_at(&self, node: usize) -> Now {
+        let off = self.clocks.get(&node).copied().unwrap_or(0);
+        Now {
+            mono: self.now.mono,
+            wall: self.now.wall.plus_nanos(off),
+        }
+    }
+
+    /// What a right wall clock shows.
+    pub(crate) const fn wall(&self) -> Wall {
+        self.now.wall
+    }
+
     /// Lets time pass.
     pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now.mono + time;
@@ -567,8 +584,10 @@ impl Net {
             return false;
         }
         let mut out = Output::default();
+        let now = self.now_at(node);
+        let state = &mut self.nodes[node];
         (self.around)(true);
-        state.workers[worker].begin(self.now);
+        state.workers[worker].begin(now);
         (self.around)(false);
         for (owner, IoRequest { token, op }) in state.disk_jobs[worker].drain(..jobs) {
             state.checkpoints.extend(checkpoint_write(&op));

@@ -1,0 +1,297 @@
+//! The time of the cluster: what leaders stamp their entries with (DESIGN section 2, "Time").
+//!
+//! Messages expire and acknowledgements fall due by the stamps of entries, so that one server whose wall clock jumps must
+//! not take a stream with it. A node's monotonic clock is believed from moment to moment; the wall clocks of all
+//! servers together say where it stands:
+//! ```text
+//!   own wall clock ──┐
+//!   pong of a peer ──┼──> offsets to the monotonic clock ──> median ──> Timeline ──> stamps of all workers
+//!   pong of a peer ──┘
+//! ```
+//! Up to a second, the time is led towards the median by a tenth of what passes; it is set to the median at once only if a
+//! majority of the servers is within a second of it. A server alone has nobody to ask: it takes its wall clock at the
+//! start, and follows it slowly from then on. What a group does with this time, so that its stamps never go back, stands
+//! in `groups::stamp`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidelock_base::{Mono, NodeId, Now, Wall};
+
+/// How often the clocks are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Clocks that are further apart than this disagree.
+const APART_MAX: i64 = 1_000_000_000;
+/// The clock of a peer that has not answered for so long is not known.
+const HEARD_MAX: Duration = Duration::from_secs(10);
+/// A time that is to be corrected runs faster or slower by this part.
+const SLEW_PART: i64 = 10;
+
+/// A wall clock as it is, or is made, to run on from one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeline {
+    from: Mono,
+    wall: Wall,
+    /// Nanoseconds that are gained, or lost, within [`LOOK_EVERY`] from then on.
+    slew: i64,
+}
+
+impl Timeline {
+    /// One that begins as a wall clock shows.
+    pub(crate) const fn new(now: Now) -> Self {
+        Self {
+            from: now.mono,
+            wall: now.wall,
+            slew: 0,
+        }
+    }
+
+    /// The time at a moment.
+    pub(crate) fn at(&self, mono: Mono) -> Wall {
+        let passed = mono.since(self.from);
+        let slewed = passed.min(LOOK_EVERY).as_nanos().cast_signed();
+        let slew = i128::from(self.slew) * slewed / LOOK_EVERY.as_nanos().cast_signed();
+        let slew = i64::try_from(slew).unwrap_or(0);
+        (self.wall + passed).plus_nanos(slew)
+    }
+}
+
+/// What the wall clock of a peer showed between two moments here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeardTime {
+    pub(crate) node: NodeId,
+    /// When it was asked.
+    pub(crate) sent: Mono,
+    /// When its answer came.
+    pub(crate) heard: Mono,
+    pub(crate) wall: Wall,
+}
+
+/// What a look at the clocks has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// The time from here on.
+    pub(crate) timeline: Timeline,
+    /// By how many nanoseconds the own wall clock is ahead of the others, if they agree that it is wrong.
+    pub(crate) off: Option<i64>,
+    /// By how much the time was set, if it was.
+    pub(crate) set_by: Option<i64>,
+}
+
+/// What one node knows of the clocks of all.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    timeline: Timeline,
+    /// The wall clock of each peer less the monotonic one of this node, and when that was heard.
+    peers: BTreeMap<NodeId, (i64, Mono)>,
+}
+
+/// A wall clock less the monotonic one.
+const fn offset(wall: Wall, mono: Mono) -> i64 {
+    wall.0.saturating_sub_unsigned(mono.0)
+}
+
+impl Clocks {
+    pub(crate) const fn new(now: Now) -> Self {
+        Self {
+            timeline: Timeline::new(now),
+            peers: BTreeMap::new(),
+        }
+    }
+
+    /// A peer has said what its wall clock showed.
+    pub(crate) fn heard(&mut self, time: &HeardTime) {
+        let between = Mono(time.sent.0.midpoint(time.heard.0));
+        self.peers
+            .insert(time.node, (offset(time.wall, between), time.heard));
+    }
+
+    /// Looks at all clocks. `servers` of the cluster are known, this one included.
+    pub(crate) fn look(&mut self, now: Now, servers: usize) -> Look {
+        self.peers
+            .retain(|_, (_, heard)| now.mono.since(*heard) <= HEARD_MAX);
+        let own = offset(now.wall, now.mono);
+        let mut all: Vec<i64> = self.peers.values().map(|(offset, _)| *offset).collect();
+        all.push(own);
+        all.sort_unstable();
+        // Of two, the earlier: better late than early.
+        let median = all.get((all.len() - 1) / 2).copied().unwrap_or(own);
+        let near = all
+            .iter()
+            .filter(|one| one.abs_diff(median) <= APART_MAX.unsigned_abs());
+        let servers = servers.max(all.len());
+        let agreed = servers > 1 && 2 * near.count() > servers;
+
+        let present = self.timeline.at(now.mono);
+        let behind = median.saturating_sub(offset(present, now.mono));
+        let is_far = behind.unsigned_abs() > APART_MAX.unsigned_abs();
+        let slewed = servers == 1 || !is_far;
+        let step = APART_MAX / SLEW_PART;
+        let set_by = Some(behind).filter(|_| is_far && agreed);
+        self.timeline = Timeline {
+            from: now.mono,
+            wall: present.plus_nanos(set_by.unwrap_or(0)),
+            slew: if slewed { behind.clamp(-step, step) } else { 0 },
+        };
+        let ahead = own.saturating_sub(median);
+        Look {
+            timeline: self.timeline,
+            off: Some(ahead).filter(|_| agreed && ahead.unsigned_abs() > APART_MAX.unsigned_abs()),
+            set_by,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+    const HOUR: i64 = 3_600 * SECOND;
+
+    /// Servers with a clock each, seen by the first; time passes in looks.
+    struct Scene {
+        clocks: Clocks,
+        mono: u64,
+        /// True time at zero of the monotonic clock, and how far the clocks are off it.
+        offs: Vec<i64>,
+        last: Option<Look>,
+    }
+
+    const START: i64 = 1_700_000_000 * SECOND;
+
+    impl Scene {
+        fn new(offs: &[i64]) -> Self {
+            let now = Now {
+                mono: Mono(5),
+                wall: Wall(START + 5 + offs[0]),
+            };
+            Self {
+                clocks: Clocks::new(now),
+                mono: 5,
+                offs: offs.to_vec(),
+                last: None,
+            }
+        }
+
+        /// Looks once a second; `heard` says of which peers.
+        fn look(&mut self, times: u32, heard: impl Fn(usize) -> bool) -> Look {
+            for _ in 0..times {
+                self.mono += SECOND.unsigned_abs();
+                for (peer, off) in self
+                    .offs
+                    .iter()
+                    .enumerate()
+                    .skip(1)
+                    .filter(|(peer, _)| heard(*peer))
+                {
+                    // On its way for 2 ms, and back as long.
+                    let (sent, there) = (Mono(self.mono - 4_000_000), self.mono.cast_signed() - 2_000_000);
+                    self.clocks.heard(&HeardTime {
+                        node: NodeId(peer as u64),
+                        sent,
+                        heard: Mono(self.mono),
+                        wall: Wall(START + there + off),
+                    });
+                }
+                let now = Now {
+                    mono: Mono(self.mono),
+                    wall: Wall(START + self.mono.cast_signed() + self.offs[0]),
+                };
+                self.last = Some(self.clocks.look(now, self.offs.len()));
+            }
+            self.last.unwrap()
+        }
+
+        /// How far the time is off the true one.
+        fn off(&self) -> i64 {
+            let time = self.clocks.timeline.at(Mono(self.mono));
+            time.0 - START - self.mono.cast_signed()
+        }
+    }
+
+    #[test]
+    fn the_time_is_led_to_the_median_by_a_tenth() {
+        let mut scene = Scene::new(&[0, 500_000_000, 600_000_000]);
+        scene.look(1, |_| true);
+        assert_eq!(scene.off(), 0);
+        scene.look(1, |_| true);
+        assert_eq!(scene.off(), 100_000_000);
+        let look = scene.look(9, |_| true);
+        assert_eq!((scene.off(), look.off, look.set_by), (500_000_000, None, None));
+        scene.offs[0] = -300_000_000;
+        scene.look(5, |_| true);
+        assert_eq!(scene.off(), 500_000_000);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_noticed_and_not_followed() {
+        for jump in [HOUR, -HOUR, 2 * SECOND, -2 * SECOND] {
+            let mut scene = Scene::new(&[0, 0, 0]);
+            scene.look(3, |_| true);
+            scene.offs[0] = jump;
+            let look = scene.look(1, |_| true);
+            assert_eq!((look.off, look.set_by, scene.off()), (Some(jump), None, 0));
+            scene.look(100, |_| true);
+            assert_eq!(scene.off(), 0);
+            // Nor is that of a peer.
+            let mut scene = Scene::new(&[0, 0, 0]);
+            scene.offs[1] = jump;
+            let look = scene.look(100, |_| true);
+            assert_eq!((look.off, look.set_by, scene.off()), (None, None, 0));
+        }
+    }
+
+    #[test]
+    fn a_server_that_starts_with_a_wrong_clock_takes_the_time_of_the_others() {
+        for off in [HOUR, -HOUR] {
+            let mut scene = Scene::new(&[off, 0, 0]);
+            assert_eq!(scene.off(), off);
+            let look = scene.look(1, |_| true);
+            assert_eq!((look.off, look.set_by), (Some(off), Some(-off)));
+            assert_eq!(scene.off(), 0);
+        }
+    }
+
+    #[test]
+    fn without_a_majority_that_agrees_the_time_goes_on_by_itself() {
+        let mut scene = Scene::new(&[0, 0, 0]);
+        scene.look(3, |_| true);
+        // One peer is away; the other's clock, or the own one, is wrong: nobody can tell which.
+        for wrong in [0, 1] {
+            for jump in [HOUR, -HOUR] {
+                scene.offs[wrong] = jump;
+                let look = scene.look(60, |peer| peer == 1);
+                assert_eq!((look.off, look.set_by, scene.off()), (None, None, 0));
+                scene.offs[wrong] = 0;
+            }
+        }
+        // All are away.
+        scene.offs[0] = HOUR;
+        scene.look(60, |_| false);
+        assert_eq!(scene.off(), 0);
+        // All clocks are set.
+        scene.offs = vec![HOUR, HOUR, HOUR];
+        let look = scene.look(1, |_| true);
+        assert_eq!((look.off, look.set_by, scene.off()), (None, Some(HOUR), HOUR));
+    }
+
+    #[test]
+    fn a_server_alone_follows_its_clock_slowly() {
+        for jump in [HOUR, -HOUR] {
+            let mut scene = Scene::new(&[0]);
+            scene.offs[0] = jump;
+            let look = scene.look(11, |_| true);
+            assert_eq!((look.off, look.set_by), (None, None));
+            assert_eq!(scene.off(), jump.signum() * SECOND);
+        }
+    }
+
+    #[test]
+    fn a_time_that_nobody_looks_at_is_not_led_further() {
+        let mut scene = Scene::new(&[0]);
+        scene.offs[0] = HOUR;
+        let timeline = scene.look(1, |_| true).timeline;
+        let later = Mono(scene.mono) + LOOK_EVERY * 1_000;
+        assert_eq!(timeline.at(later).0 - START - later.0.cast_signed(), SECOND / 10);
+    }
+}

@@ -1,0 +1,196 @@
+//! Wall clocks that are wrong: what streams are stamped with, and what falls due by it. See `net`.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that is wrong about its own network may panic"
+)]
+
+#[expect(dead_code, reason = "the network can do more than these tests need")]
+mod net;
+
+use net::Net;
+use serde_json::Value;
+use std::time::Duration;
+use tidelock_node::ReplicaView;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: i64 = 3_600_000_000_000;
+
+fn config(nodes: usize, node: usize) -> String {
+    let accounts = "accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, SYS { users: [{user: s, password: p}] } }\n\
+                    system_account: SYS\nno_auth_user: a\n";
+    net::clustered(nodes, node, accounts)
+}
+
+fn ask(net: &mut Net, node: usize, subject: &str, body: &str) -> Value {
+    serde_json::from_str(&net.ask_as("a", node, subject, body)).unwrap()
+}
+
+/// Three nodes of two workers, and a stream whose messages live for a minute, with one message.
+fn three() -> Net {
+    let mut net = Net::new();
+    for node in 0..3 {
+        net.add(2, &config(3, node));
+    }
+    net.run(SECOND * 8);
+    make(&mut net, 3);
+    net
+}
+
+fn make(net: &mut Net, replicas: usize) {
+    let body = format!(r#"{{"name":"S","subjects":["s"],"num_replicas":{replicas},"max_age":60000000000}}"#);
+    let made = ask(net, 0, "$JS.API.STREAM.CREATE.S", &body);
+    assert_eq!(made["did_create"], true, "{made}");
+    publish(net, 0, 1);
+}
+
+fn publish(net: &mut Net, node: usize, seq: u64) {
+    let ack = ask(net, node, "s", "x");
+    assert_eq!(ack["seq"], seq, "{ack}");
+}
+
+fn view(net: &Net, node: usize) -> ReplicaView {
+    net.replicas(node)
+        .into_iter()
+        .find(|view| &*view.name == "S")
+        .unwrap()
+}
+
+fn leader(net: &Net) -> usize {
+    let mut nodes = 0..net.nodes.len();
+    nodes.find(|node| view(net, *node).is_leader).unwrap()
+}
+
+/// The node that has the only replica.
+fn leader_of_one(net: &Net) -> usize {
+    let has = |node: &usize| net.replicas(*node).iter().any(|view| &*view.name == "S");
+    (0..net.nodes.len()).find(has).unwrap()
+}
+
+fn count(net: &Net) -> u64 {
+    view(net, leader(net)).messages
+}
+
+/// By how much the stamp of a message that is published now is off, in milliseconds.
+fn stamp_off(net: &mut Net, seq: u64) -> i64 {
+    publish(net, 0, seq);
+    let now = net.wall().0;
+    let got = ask(net, 0, "$JS.API.STREAM.MSG.GET.S", &format!(r#"{{"seq":{seq}}}"#));
+    let time = got["message"]["time"].as_str().unwrap();
+    let stamp = tidelock_api::Time::parse(time).unwrap();
+    (stamp.0.0 - now) / 1_000_000
+}
+
+#[test]
+fn a_leader_whose_clock_jumps_hands_over_and_nothing_expires_early_or_late() {
+    for jump in [HOUR, -HOUR] {
+        let mut net = three();
+        net.run(SECOND * 3);
+        let before = leader(&net);
+        net.clocks.insert(before, jump);
+        let lines = net::log::said(|| net.run(SECOND * 5));
+        let said = |word: &str| lines.iter().filter(|line| line.contains(word)).count();
+        assert_eq!(said("3600.000 s off those of its cluster"), 1, "{lines:?}");
+        assert_ne!(leader(&net), before, "{jump}");
+        assert_eq!(count(&net), 1, "{jump}");
+        let off = stamp_off(&mut net, 2);
+        assert!(off.abs() < 2_100, "{jump}: {off} ms");
+        net.run(SECOND * 40);
+        assert_eq!(count(&net), 2, "{jump}: not a minute old");
+        net.run(SECOND * 30);
+        assert_eq!(count(&net), 0, "{jump}");
+        let lines = net::log::said(|| {
+            net.clocks.clear();
+            net.run(SECOND * 3);
+        });
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.contains("agrees with those of its cluster again"))
+        );
+    }
+}
+
+#[test]
+fn a_server_that_starts_with_a_wrong_clock_goes_by_those_of_the_others() {
+    for wrong in [HOUR, -HOUR] {
+        let mut net = three();
+        net.kill(1);
+        net.clocks.insert(1, wrong);
+        net.restart(1, 2, &config(3, 1), 1);
+        net.run(SECOND * 5);
+        // The one with the wrong clock is left to lead.
+        for step in 0..20 {
+            if leader(&net) == 1 {
+                break;
+            }
+            assert!(step < 19, "{wrong}");
+            ask(&mut net, 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
+            net.run(SECOND * 2);
+        }
+        assert_eq!(count(&net), 1, "{wrong}");
+        let off = stamp_off(&mut net, 2);
+        assert!(off.abs() < 2_100, "{wrong}: {off} ms");
+    }
+}
+
+#[test]
+fn when_all_clocks_are_set_the_streams_follow() {
+    let mut net = three();
+    net.run(SECOND * 3);
+    for node in 0..3 {
+        net.clocks.insert(node, HOUR);
+    }
+    net.run(SECOND * 5);
+    assert_eq!(count(&net), 0, "an hour old");
+}
+
+/// Nobody can tell it whether the others' clocks agree with its own.
+#[test]
+fn a_server_that_is_cut_off_goes_by_its_own_pace() {
+    for jump in [HOUR, -HOUR] {
+        let mut net = three();
+        let deleted = ask(&mut net, 0, "$JS.API.STREAM.DELETE.S", "");
+        assert_eq!(deleted["success"], true, "{deleted}");
+        make(&mut net, 1);
+        let node = leader_of_one(&net);
+        for other in (0..3).filter(|other| *other != node) {
+            net.cut(node, other);
+            net.cut(other, node);
+        }
+        net.clocks.insert(node, jump);
+        let held = |net: &Net| view(net, node).messages;
+        net.run(SECOND * 57);
+        assert_eq!(held(&net), 1, "{jump}");
+        net.run(SECOND * 4);
+        assert_eq!(held(&net), 0, "{jump}");
+    }
+}
+
+#[test]
+fn a_server_alone_whose_clock_jumps_keeps_what_is_not_old() {
+    for jump in [HOUR, -HOUR] {
+        let mut net = Net::new();
+        net.add(2, "jetstream: enabled\n");
+        net.run(SECOND * 2);
+        let ask = |net: &mut Net, subject: &str, body: &str| -> Value {
+            let client = net.client(0, 0);
+            net.tell(client, "SUB in 1\r\n");
+            net.tell(client, &format!("PUB {subject} in {}\r\n{body}\r\n", body.len()));
+            net.run(SECOND);
+            let heard = net.hear(client);
+            serde_json::from_str(&heard[heard.find('{').unwrap()..]).unwrap()
+        };
+        let body = r#"{"name":"S","subjects":["s"],"max_age":60000000000}"#;
+        ask(&mut net, "$JS.API.STREAM.CREATE.S", body);
+        let ack = ask(&mut net, "s", "x");
+        assert_eq!(ack["seq"], 1, "{ack}");
+        net.clocks.insert(0, jump);
+        net.run(SECOND * 45);
+        assert_eq!(count(&net), 1, "{jump}");
+        // A tenth of the time at most is gained or lost.
+        net.run(SECOND * 25);
+        assert_eq!(count(&net), 0, "{jump}");
+    }
+}
