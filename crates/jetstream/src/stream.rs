@@ -269,6 +269,7 @@ impl Stream {
         }
         let head = EntryHead::parse(&entry)?;
         self.clock = self.clock.max(head.stamp);
+        self.running.mix(self.clock.0.cast_unsigned());
         self.windows.advance(self.clock);
         self.entry = Some(Entry {
             bytes: entry,

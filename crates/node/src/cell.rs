@@ -71,6 +71,8 @@ pub enum Cell {
     },
     /// A frame of the group's Raft traffic.
     Raft(RaftFrame),
+    /// What a replica has at a comparison of all, or what the majority has.
+    Digest(Digest),
     /// A request for the leader of a group, or for the node itself.
     Request(Box<Request>),
     /// An answer to a request.
@@ -146,6 +148,21 @@ pub struct Sourced {
     pub header: Bytes,
     /// Body.
     pub payload: Bytes,
+}
+
+/// A digest of a stream's state behind an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// The stream's group.
+    pub group: GroupId,
+    /// Who has it; of a verdict, whom the leader means.
+    pub replica: ReplicaId,
+    /// The entry.
+    pub index: LogIndex,
+    /// The digest; of a verdict, that of the majority.
+    pub digest: u64,
+    /// It is the leader's word to a replica that has another one.
+    pub is_verdict: bool,
 }
 
 /// One client subscribed to a pattern, or gave it up.

@@ -5,8 +5,8 @@
 //! it; what does not decode ends the link.
 
 use crate::cell::{
-    Acks, Cell, Forward, InterestEntry, InterestUpdate, LaneKind, NodeFacts, Outcomes, PullEnd, PullsEnded,
-    RaftFrame, Reply, Request, RequestId,
+    Acks, Cell, Digest, Forward, InterestEntry, InterestUpdate, LaneKind, NodeFacts, Outcomes, PullEnd,
+    PullsEnded, RaftFrame, Reply, Request, RequestId,
 };
 use crate::deliver_batch::{BatchRef, DeliverBatch};
 use bytes::{Buf, Bytes};
@@ -32,6 +32,7 @@ pub(crate) mod kind {
     pub(super) const PULL: u8 = 26;
     pub(super) const PULLS_ENDED: u8 = 27;
     pub(super) const ACKS: u8 = 28;
+    pub(super) const DIGEST: u8 = 29;
 }
 
 /// Stands for no queue group.
@@ -67,6 +68,14 @@ pub(crate) fn encode(cell: &Cell, fields: &mut Vec<u8>, parts: &mut Vec<Bytes>) 
             put_u64(fields, frame.to.0);
             parts.extend(frame.parts.iter().cloned());
             kind::RAFT
+        }
+        Cell::Digest(digest) => {
+            put_u64(fields, digest.group.0);
+            put_u64(fields, digest.replica.0);
+            put_u64(fields, digest.index.0);
+            put_u64(fields, digest.digest);
+            fields.push(u8::from(digest.is_verdict));
+            kind::DIGEST
         }
         Cell::Request(request) => {
             encode_request(request, fields, parts);
@@ -129,6 +138,13 @@ pub(crate) fn decode(kind: u8, lane: LaneKind, body: Bytes) -> Result<Cell, Malf
                 hint: some.then_some(node),
             }
         }
+        kind::DIGEST => Cell::Digest(Digest {
+            group: GroupId(body.u64()?),
+            replica: ReplicaId(body.u64()?),
+            index: LogIndex(body.u64()?),
+            digest: body.u64()?,
+            is_verdict: body.bool()?,
+        }),
         kind::RAFT => {
             let (group, from, to) = (
                 GroupId(body.u64()?),

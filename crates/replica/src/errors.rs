@@ -10,6 +10,8 @@ pub enum Failure {
     Lost,
     /// An invariant of the library did not hold.
     Broken,
+    /// The node has ended it: its state is not what it should be.
+    Stopped,
 }
 
 /// Why a proposal was not taken. None of these has touched the log: the same proposal may be made again.

@@ -231,6 +231,13 @@ impl Group {
         Ok(())
     }
 
+    /// Ends this replica, whose state cannot go on: it neither votes nor leads any more.
+    pub const fn stop(&mut self) {
+        if self.failure.is_none() {
+            self.failure = Some(Failure::Stopped);
+        }
+    }
+
     /// Asks for a linearizable read. The outcome comes with a later `Ready`; reads of one turn share a round.
     pub fn read(&mut self, now: Mono, token: ReadToken) {
         self.now = now;

@@ -286,7 +286,7 @@ impl Core {
     }
 
     /// Name of an account, or empty.
-    pub(super) fn account_name(&self, account: tidelock_base::AccountId) -> String {
+    pub(crate) fn account_name(&self, account: tidelock_base::AccountId) -> String {
         self.shared
             .account(account)
             .map(|account| account.name.to_string())

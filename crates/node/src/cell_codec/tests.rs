@@ -92,7 +92,17 @@ fn stream_cells() -> impl Strategy<Value = Cell> {
             parts: vec![part],
         })
     });
-    prop_oneof![forward, outcomes, not_leader, raft]
+    let digest =
+        (any::<[u64; 4]>(), any::<bool>()).prop_map(|([group, replica, index, digest], is_verdict)| {
+            Cell::Digest(Digest {
+                group: GroupId(group),
+                replica: ReplicaId(replica),
+                index: LogIndex(index),
+                digest,
+                is_verdict,
+            })
+        });
+    prop_oneof![forward, outcomes, not_leader, raft, digest]
 }
 
 fn request_id() -> impl Strategy<Value = RequestId> {

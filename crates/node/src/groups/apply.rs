@@ -138,7 +138,10 @@ impl Core {
                     Progress::More
                 }
             }
-            Ok(Step::Damaged(seq)) => Progress::Stops(format!("message {seq} is damaged on disk")),
+            Ok(Step::Damaged(seq)) => {
+                slot.spoil();
+                Progress::Stops(format!("message {seq} is damaged on disk"))
+            }
             Err(error) => Progress::Stops(error.to_string()),
         };
         self.outcomes_out(group, &mut fx);
@@ -187,6 +190,9 @@ impl Core {
         let waiters = self.take_waiters(group, index, term);
         for (ordinal, waiter) in waiters {
             self.end_command(waiter, ordinal, &replies, &acked);
+        }
+        if let Some((at, digest)) = fx.digest.take() {
+            self.digest_applied(group, at, digest);
         }
         self.serve_reads(group);
     }
@@ -245,6 +251,7 @@ impl Core {
         slot.leads = true;
         slot.leads_since = now.wall;
         slot.stamps.seen(slot.applied_stamp(), now.mono);
+        slot.digests.elected(now.mono);
         slot.expiring = false;
         self.groups.touched.insert(group);
         // What it proposed in an earlier term and is not in the log by now never will be; left there, it would count
@@ -263,6 +270,7 @@ impl Core {
         };
         tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
         slot.failed = Some(text);
+        slot.raft.stop();
         slot.leads = false;
         self.send_early_away(group);
         self.end_reads(group);

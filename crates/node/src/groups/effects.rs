@@ -38,6 +38,8 @@ pub(crate) struct Fx {
     pub(crate) replies: Vec<(u32, CommandOutcome)>,
     pub(crate) acked: Vec<u32>,
     pub(crate) republish: Vec<Republish>,
+    /// What the entry has asked to be compared, and of which index that is.
+    pub(crate) digest: Option<(LogIndex, u64)>,
 }
 
 impl Effects for Fx {
@@ -123,5 +125,6 @@ impl Effects for Fx {
 
     fn digest(&mut self, index: LogIndex, digest: u64) {
         tracing::debug!("digest at {index}: {digest:016x}");
+        self.digest = Some((index, digest));
     }
 }

@@ -213,6 +213,7 @@ impl Core {
         for group in leading {
             self.reconcile_known(group);
             self.report_again(group);
+            self.tick_digests(group);
         }
         if self.leads(GroupId::META) {
             self.meta_scales();

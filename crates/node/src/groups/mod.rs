@@ -21,6 +21,7 @@ mod belonging;
 mod chain;
 mod checkpoint;
 mod damage;
+mod digests;
 mod drive;
 mod early;
 mod effects;
@@ -137,6 +138,7 @@ pub(crate) struct Slot {
     sealed: VecDeque<Sealed>,
     proposed: VecDeque<Proposed>,
     stamps: stamp::Stamps,
+    digests: digests::Digests,
     expiring: bool,
     queue: VecDeque<Committed>,
     applying: Option<Applying>,

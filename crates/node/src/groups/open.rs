@@ -324,6 +324,7 @@ impl Core {
             sealed: VecDeque::new(),
             proposed: VecDeque::new(),
             stamps: super::stamp::Stamps::default(),
+            digests: super::digests::Digests::default(),
             expiring: false,
             queue: VecDeque::new(),
             applying: None,

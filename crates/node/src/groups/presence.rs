@@ -304,7 +304,8 @@ impl Core {
             absent.map(|(group, lost)| (*group, lost.replica)).collect();
         // A replica that runs can learn, too, that something is gone which it had.
         let proven = self.groups.slots.values().filter(|slot| !slot.is_meta());
-        let proven = proven.filter(|slot| slot.raft.failure() == Some(Failure::Lost));
+        let proven =
+            proven.filter(|slot| slot.digests.is_spoiled || slot.raft.failure() == Some(Failure::Lost));
         lost.extend(
             proven
                 .filter(|slot| !slot.is_shown_lost())

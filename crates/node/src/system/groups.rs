@@ -291,6 +291,7 @@ impl Core {
         let stream = &*slot.name;
         let problem = match &slot.failed {
             Some(failed) => format!("has stopped: {failed}"),
+            None if slot.is_disputed() => "has replicas that differ".to_owned(),
             None if !self.is_current(slot) => "is not current".to_owned(),
             None => return None,
         };

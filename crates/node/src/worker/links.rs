@@ -65,6 +65,7 @@ impl Core {
         match cell {
             Cell::Forward(forward) => self.shared.worker_of(forward.group),
             Cell::Raft(frame) => self.shared.worker_of(frame.group),
+            Cell::Digest(digest) => self.shared.worker_of(digest.group),
             Cell::Request(request) => request
                 .group
                 .map_or(LINKS_WORKER, |group| self.shared.worker_of(group)),

@@ -74,6 +74,7 @@ impl Worker {
             Cell::Outcomes(outcomes) => self.core.receive_outcomes(&outcomes),
             Cell::NotLeader { group, hint, .. } => self.core.not_leader(group, hint),
             Cell::Raft(frame) => self.core.receive_raft(frame),
+            Cell::Digest(digest) => self.core.digest_heard(&digest),
             Cell::Request(request) => {
                 if !self.core.internal_request(&request) {
                     self.core.api_request(*request);

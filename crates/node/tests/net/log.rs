@@ -1,13 +1,18 @@
-//! What the server logs while something happens.
+//! What the server logs while something happens. Tests run side by side, each on a thread of its own with its nodes.
 
+use std::cell::RefCell;
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+thread_local! {
+    /// The lines of this thread, while somebody wants them.
+    static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+struct Lines;
 
 struct Message(String);
 
@@ -33,9 +38,13 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut message = Message(format!("{} ", event.metadata().level()));
-        event.record(&mut message);
-        self.0.lock().expect("one thread").push(message.0);
+        LINES.with_borrow_mut(|lines| {
+            if let Some(lines) = lines {
+                let mut message = Message(format!("{} ", event.metadata().level()));
+                event.record(&mut message);
+                lines.push(message.0);
+            }
+        });
     }
 
     fn enter(&self, _: &Id) {}
@@ -43,9 +52,15 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
+/// Listens to the log from now on, before anything is logged: what was logged unheard once may stay so.
+pub(crate) fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Lines).expect("nobody else listens"));
+}
+
 /// The lines that are logged during `work`, each after its level.
 pub(crate) fn said(work: impl FnOnce()) -> Vec<String> {
-    let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), work);
-    std::mem::take(&mut lines.0.lock().expect("one thread"))
+    LINES.set(Some(Vec::new()));
+    work();
+    LINES.take().unwrap_or_default()
 }

@@ -123,6 +123,9 @@ pub(crate) struct CheckpointWrite {
     pub(crate) bytes: u64,
 }
 
+/// Changes bytes that come from one node for another.
+pub(crate) type Tamper = Box<dyn FnMut(usize, usize, &mut [u8]) -> bool>;
+
 /// A connection of a test to a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client(usize);
@@ -145,6 +148,8 @@ pub(crate) struct Net {
     pub(crate) hops: u64,
     /// Bytes that have left, by node and the node they are for.
     pub(crate) carried: BTreeMap<(usize, usize), u64>,
+    /// Shown what comes from one node for the other; may change it, and is asked no more once it says that it has.
+    pub(crate) tamper: Option<Tamper>,
     /// Told when a worker begins to work (`true`) and when it has ended.
     pub(crate) around: fn(bool),
     /// Sizes for nodes that are made from now on.
@@ -193,6 +198,7 @@ fn checkpoint_write(op: &IoOp) -> Option<CheckpointWrite> {
 impl Net {
     /// No nodes yet.
     pub(crate) fn new() -> Self {
+        log::listen();
         let now = Now {
             mono: Mono(1_000_000_000),
             wall: Wall(1_700_000_000_000_000_000),
@@ -208,6 +214,7 @@ impl Net {
             digest: 0,
             hops: 0,
             carried: BTreeMap::new(),
+            tamper: None,
             around: |_| (),
             budgets: Budgets::default(),
             segment_bytes: 1 << 20,
@@ -621,6 +628,7 @@ impl Net {
     /// Shows a worker what has come for one of its connections, as the shell does.
     fn read(&mut self, node: usize, worker: usize, key: ConnKey, end: End) {
         let stalled = self.is_stalled(end);
+        let from = self.node_of(End(end.0, 1 - end.1));
         let state = &mut self.nodes[node].workers[worker];
         let conn = &mut self.conns[end.0];
         let pipe = &mut conn.pipes[end.1];
@@ -646,6 +654,12 @@ impl Net {
             let n = pipe.bytes.len().min(READ - pipe.rest.len());
             let mut input = std::mem::take(&mut pipe.rest);
             input.extend(pipe.bytes.drain(..n));
+            if let Some(from) = from
+                && let Some(mut tamper) = self.tamper.take()
+                && !tamper(from, node, &mut input)
+            {
+                self.tamper = Some(tamper);
+            }
             (self.around)(true);
             let used = state.receive(key, &input);
             (self.around)(false);
