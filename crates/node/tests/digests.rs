@@ -13,7 +13,7 @@ mod net;
 use net::Net;
 use serde_json::Value;
 use std::time::Duration;
-use tidelock_node::ReplicaView;
+use tidelock_node::{Budgets, ReplicaView};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -183,6 +183,64 @@ fn where_nobody_can_tell_who_is_right_nothing_is_replaced_and_an_operator_hears_
     assert_eq!(before, after);
     let ack = ask(&mut net, leader, "s", "goes on");
     assert!(ack["seq"].is_u64(), "{ack}");
+}
+
+/// What an entry removes can only be found in a block that the disk has damaged since it was written.
+#[test]
+fn a_replica_whose_blocks_are_damaged_while_it_runs_is_replaced() {
+    let mut net = Net::new();
+    net.segment_bytes = 64 << 10;
+    net.budgets = Budgets {
+        log: 1,
+        log_remains: 1 << 10,
+        block: 16 << 10,
+        tail: 4 << 10,
+        entries: 16 << 10,
+        ..Budgets::default()
+    };
+    for node in 0..3 {
+        net.add(2, &config(3, node));
+    }
+    net.run(SECOND * 8);
+    let body = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
+    let made = ask(&mut net, 0, "$JS.API.STREAM.CREATE.S", body);
+    assert_eq!(made["did_create"], true, "{made}");
+    let client = net.client(leader(&net), 0);
+    net.tell(
+        client,
+        &format!("PUB s 2000\r\n{}\r\n", "x".repeat(2_000)).repeat(60),
+    );
+    net.run(SECOND * 3);
+    let node = (leader(&net) + 1) % 3;
+    let before = view(&net, node).unwrap().replica;
+    // A restart forgets what it had in memory of the blocks.
+    net.kill(node);
+    net.restart(node, 2, &config(3, node), 1);
+    net.run(SECOND * 5);
+    let disk = net.nodes[node].disk.clone().unwrap();
+    let blocks = disk
+        .files()
+        .into_iter()
+        .filter(|(file, _)| file.as_str().starts_with("streams/"));
+    for (file, len) in blocks {
+        for at in (0..len).step_by(10) {
+            disk.flip_bit(&file, at * 8);
+        }
+    }
+    let leader = leader(&net);
+    assert_ne!(leader, node);
+    let lines = net::log::said(|| {
+        for seq in (2..50).step_by(3) {
+            let body = format!(r#"{{"seq":{seq}}}"#);
+            let deleted = ask(&mut net, leader, "$JS.API.STREAM.MSG.DELETE.S", &body);
+            assert_eq!(deleted["success"], true, "{deleted}");
+        }
+        net.run(SECOND * 20);
+    });
+    let said = lines.iter().filter(|line| line.contains("is damaged on disk"));
+    assert_eq!(said.count(), 1, "{lines:?}");
+    assert!(view(&net, node).unwrap().replica > before);
+    assert_whole(&mut net, "replaced");
 }
 
 /// The answer of one that is away is not waited for.
