@@ -76,10 +76,17 @@ impl CopyWatch {
         let gone =
             |replica: &ReplicaId| !now.contains(replica) && !crashed().any(|view| view.replica == *replica);
         if self.copies.iter().any(gone) {
+            let mut seen = false;
             for view in named(queue.origin) {
                 let known = self.positions.entry(view.identity.clone().into_bytes());
                 let known = known.or_default();
                 *known = (*known).max(view.last_seq);
+                seen = true;
+            }
+            if !seen {
+                // The origin is on nodes that are down: it is looked at when they are there again.
+                self.copies.extend(now);
+                return;
             }
         }
         self.copies = now;

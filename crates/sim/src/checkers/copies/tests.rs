@@ -71,6 +71,22 @@ fn a_queue_that_lets_go_too_early_is_found() {
     );
 }
 
+/// The copy was deleted when its last positions had not been seen, and the origin is on a node that is down.
+#[test]
+fn an_origin_that_comes_back_after_its_copy_has_gone_is_believed() {
+    let queue = plan().queue;
+    let copy = |seq| view(QUEUE_COPY, 20, 5, 0, Some(seq));
+    let origin = |left| view(QUEUE, 10, 20 - left, left, None);
+    let mut watch = CopyWatch::default();
+    assert_eq!(watch.look(&[copy(4), origin(5)], &[], queue).len(), 0);
+    assert_eq!(watch.look(&[], &[], queue).len(), 0);
+    assert_eq!(
+        watch.look(&[view(QUEUE_COPY, 21, 1, 0, None)], &[], queue).len(),
+        0
+    );
+    assert_eq!(watch.look(&[origin(3)], &[], queue).len(), 0);
+}
+
 #[test]
 fn messages_that_come_back_are_found() {
     let queue = plan().queue;
