@@ -1,17 +1,18 @@
 //! The time of the cluster: what leaders stamp their entries with (DESIGN section 2, "Time").
 //!
-//! Messages expire and acknowledgements fall due by the stamps of entries, so that one server whose wall clock jumps must
-//! not take a stream with it. A node's monotonic clock is believed from moment to moment; the wall clocks of all
-//! servers together say where it stands:
+//! Messages expire and acknowledgements fall due by the stamps of entries, so that one server whose wall clock jumps, or was
+//! wrong when it started, must not take a stream with it. A node's monotonic clock is believed from moment to moment; the
+//! wall clocks of all servers together say where it stands:
 //! ```text
 //!   own wall clock ──┐
-//!   pong of a peer ──┼──> offsets to the monotonic clock ──> median ──> Timeline ──> stamps of all workers
-//!   pong of a peer ──┘
+//!   answer of a peer ┼──> offsets to the monotonic clock ──> median ──> Timeline ──> stamps of all workers
+//!   answer of a peer ┘
 //! ```
-//! Up to a second, the time is led towards the median by a tenth of what passes; it is set to the median at once only if a
-//! majority of the servers is within a second of it. A server alone has nobody to ask: it takes its wall clock at the
-//! start, and follows it slowly from then on. What a group does with this time, so that its stamps never go back, stands
-//! in `groups::stamp`.
+//! Up to a second, the time is led towards the median by a tenth of what passes. It is set to the median at once only if a
+//! majority of the servers is within a second of it, and has been at a few looks. Until a majority has agreed for the first
+//! time, a server of a cluster has no time that it is sure of: groups go on from their last stamps. A server alone has nobody
+//! to ask: it takes its wall clock at the start, and follows it slowly from then on. What a group does with this time, so
+//! that its stamps never go back, stands in `groups::stamp`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,12 +20,30 @@ use tidelock_base::{Mono, NodeId, Now, Wall};
 
 /// How often the clocks are looked at.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same until a majority has agreed.
+pub(crate) const LOOK_FIRST: Duration = Duration::from_millis(100);
 /// Clocks that are further apart than this disagree.
-const APART_MAX: i64 = 1_000_000_000;
+const APART_MAX: u64 = 1_000_000_000;
+/// A clock that has been found wrong is right again when it is as near as this.
+const RIGHT_MAX: u64 = 750_000_000;
+/// So many looks in a row must agree before a time that was sure is set, and before a clock is found wrong, or right again.
+const LOOKS: u32 = 3;
 /// The clock of a peer that has not answered for so long is not known.
 const HEARD_MAX: Duration = Duration::from_secs(10);
-/// A time that is to be corrected runs faster or slower by this part.
-const SLEW_PART: i64 = 10;
+/// An answer that took longer says little.
+const TRIP_MAX: Duration = Duration::from_millis(250);
+/// A time that is to be corrected gains or loses so many nanoseconds in [`LOOK_EVERY`], a tenth, at most.
+const SLEW_MAX: i64 = 100_000_000;
+
+/// What entries are stamped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogTime {
+    pub(crate) mono: Mono,
+    /// The time of the cluster, as far as it is known.
+    pub(crate) wall: Wall,
+    /// It is. Otherwise it is this server's own.
+    pub(crate) is_sure: bool,
+}
 
 /// A wall clock as it is, or is made, to run on from one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +52,8 @@ pub(crate) struct Timeline {
     wall: Wall,
     /// Nanoseconds that are gained, or lost, within [`LOOK_EVERY`] from then on.
     slew: i64,
+    /// Others agree with it, or there are none.
+    is_sure: bool,
 }
 
 impl Timeline {
@@ -42,6 +63,16 @@ impl Timeline {
             from: now.mono,
             wall: now.wall,
             slew: 0,
+            is_sure: false,
+        }
+    }
+
+    /// What entries are stamped by at a moment.
+    pub(crate) fn log_time(&self, mono: Mono) -> LogTime {
+        LogTime {
+            mono,
+            wall: self.at(mono),
+            is_sure: self.is_sure,
         }
     }
 
@@ -71,9 +102,10 @@ pub(crate) struct HeardTime {
 pub(crate) struct Look {
     /// The time from here on.
     pub(crate) timeline: Timeline,
-    /// By how many nanoseconds the own wall clock is ahead of the others, if they agree that it is wrong.
-    pub(crate) off: Option<i64>,
-    /// By how much the time was set, if it was.
+    /// By how many nanoseconds the own wall clock is ahead of the others, if they agree that it is wrong; `None` if they do
+    /// not, or cannot, say anything.
+    pub(crate) off: Option<Option<i64>>,
+    /// By how much a time that was sure has been set.
     pub(crate) set_by: Option<i64>,
 }
 
@@ -83,6 +115,11 @@ pub(crate) struct Clocks {
     timeline: Timeline,
     /// The wall clock of each peer less the monotonic one of this node, and when that was heard.
     peers: BTreeMap<NodeId, (i64, Mono)>,
+    /// Looks in a row that found the time far from the median.
+    far: u32,
+    /// The own clock is wrong, and looks in a row that found otherwise.
+    is_off: bool,
+    otherwise: u32,
 }
 
 /// A wall clock less the monotonic one.
@@ -95,18 +132,23 @@ impl Clocks {
         Self {
             timeline: Timeline::new(now),
             peers: BTreeMap::new(),
+            far: 0,
+            is_off: false,
+            otherwise: 0,
         }
     }
 
     /// A peer has said what its wall clock showed.
     pub(crate) fn heard(&mut self, time: &HeardTime) {
-        let between = Mono(time.sent.0.midpoint(time.heard.0));
-        self.peers
-            .insert(time.node, (offset(time.wall, between), time.heard));
+        if time.heard.since(time.sent) <= TRIP_MAX {
+            let between = Mono(time.sent.0.midpoint(time.heard.0));
+            self.peers
+                .insert(time.node, (offset(time.wall, between), time.heard));
+        }
     }
 
-    /// Looks at all clocks. `servers` of the cluster are known, this one included.
-    pub(crate) fn look(&mut self, now: Now, servers: usize) -> Look {
+    /// Looks at all clocks. So many servers belong to the cluster, this one included; `None` if that is not known yet.
+    pub(crate) fn look(&mut self, now: Now, servers: Option<usize>) -> Look {
         self.peers
             .retain(|_, (_, heard)| now.mono.since(*heard) <= HEARD_MAX);
         let own = offset(now.wall, now.mono);
@@ -115,29 +157,58 @@ impl Clocks {
         all.sort_unstable();
         // Of two, the earlier: better late than early.
         let median = all.get((all.len() - 1) / 2).copied().unwrap_or(own);
-        let near = all
-            .iter()
-            .filter(|one| one.abs_diff(median) <= APART_MAX.unsigned_abs());
-        let servers = servers.max(all.len());
-        let agreed = servers > 1 && 2 * near.count() > servers;
+        let near = all.iter().filter(|one| one.abs_diff(median) <= APART_MAX).count();
+        let alone = servers == Some(1) && all.len() == 1;
+        let agreed = all.len() > 1 && 2 * near > servers.unwrap_or(0).max(all.len());
 
-        let present = self.timeline.at(now.mono);
-        let behind = median.saturating_sub(offset(present, now.mono));
-        let is_far = behind.unsigned_abs() > APART_MAX.unsigned_abs();
-        let slewed = servers == 1 || !is_far;
-        let step = APART_MAX / SLEW_PART;
-        let set_by = Some(behind).filter(|_| is_far && agreed);
-        self.timeline = Timeline {
-            from: now.mono,
-            wall: present.plus_nanos(set_by.unwrap_or(0)),
-            slew: if slewed { behind.clamp(-step, step) } else { 0 },
-        };
-        let ahead = own.saturating_sub(median);
+        let set_by = self.lead(now.mono, median, alone, agreed);
         Look {
             timeline: self.timeline,
-            off: Some(ahead).filter(|_| agreed && ahead.unsigned_abs() > APART_MAX.unsigned_abs()),
+            off: agreed.then(|| self.judge(own.saturating_sub(median))),
             set_by,
         }
+    }
+
+    /// Leads the time to the median, or sets it. Answers by how much a time that was sure has been set.
+    fn lead(&mut self, mono: Mono, median: i64, alone: bool, agreed: bool) -> Option<i64> {
+        let (present, was_sure) = (self.timeline.at(mono), self.timeline.is_sure);
+        let behind = median.saturating_sub(offset(present, mono));
+        let is_far = behind.unsigned_abs() > APART_MAX;
+        self.far = if is_far && agreed { self.far + 1 } else { 0 };
+        let is_set = self.far >= LOOKS || (self.far > 0 && !was_sure);
+        self.timeline = Timeline {
+            from: mono,
+            wall: if is_set {
+                present.plus_nanos(behind)
+            } else {
+                present
+            },
+            slew: if alone || (!is_far && agreed) {
+                behind.clamp(-SLEW_MAX, SLEW_MAX)
+            } else {
+                0
+            },
+            is_sure: was_sure || alone || agreed,
+        };
+        if is_set {
+            self.far = 0;
+        }
+        Some(behind).filter(|_| is_set && was_sure)
+    }
+
+    /// Whether the own clock, which is ahead of an agreed median by so much, is wrong, and by how much.
+    fn judge(&mut self, ahead: i64) -> Option<i64> {
+        let most = if self.is_off { RIGHT_MAX } else { APART_MAX };
+        let is_off = ahead.unsigned_abs() > most;
+        self.otherwise = if is_off == self.is_off {
+            0
+        } else {
+            self.otherwise + 1
+        };
+        if self.otherwise >= LOOKS {
+            (self.is_off, self.otherwise) = (is_off, 0);
+        }
+        Some(ahead).filter(|_| self.is_off)
     }
 }
 
@@ -197,7 +268,7 @@ mod tests {
                     mono: Mono(self.mono),
                     wall: Wall(START + self.mono.cast_signed() + self.offs[0]),
                 };
-                self.last = Some(self.clocks.look(now, self.offs.len()));
+                self.last = Some(self.clocks.look(now, Some(self.offs.len())));
             }
             self.last.unwrap()
         }
@@ -217,7 +288,10 @@ mod tests {
         scene.look(1, |_| true);
         assert_eq!(scene.off(), 100_000_000);
         let look = scene.look(9, |_| true);
-        assert_eq!((scene.off(), look.off, look.set_by), (500_000_000, None, None));
+        assert_eq!(
+            (scene.off(), look.off, look.set_by),
+            (500_000_000, Some(None), None)
+        );
         scene.offs[0] = -300_000_000;
         scene.look(5, |_| true);
         assert_eq!(scene.off(), 500_000_000);
@@ -229,26 +303,43 @@ mod tests {
             let mut scene = Scene::new(&[0, 0, 0]);
             scene.look(3, |_| true);
             scene.offs[0] = jump;
+            let look = scene.look(2, |_| true);
+            assert_eq!(look.off, Some(None), "a moment is no proof");
             let look = scene.look(1, |_| true);
-            assert_eq!((look.off, look.set_by, scene.off()), (Some(jump), None, 0));
+            assert_eq!((look.off, look.set_by, scene.off()), (Some(Some(jump)), None, 0));
             scene.look(100, |_| true);
             assert_eq!(scene.off(), 0);
-            // Nor is that of a peer.
+            // It is right again when it is near.
+            scene.offs[0] = 900_000_000;
+            assert_eq!(scene.look(9, |_| true).off, Some(Some(900_000_000)));
+            scene.offs[0] = 700_000_000;
+            assert_eq!(scene.look(2, |_| true).off, Some(Some(700_000_000)));
+            assert_eq!(scene.look(1, |_| true).off, Some(None));
+            // Nor is that of a peer followed.
             let mut scene = Scene::new(&[0, 0, 0]);
             scene.offs[1] = jump;
             let look = scene.look(100, |_| true);
-            assert_eq!((look.off, look.set_by, scene.off()), (None, None, 0));
+            assert_eq!((look.off, look.set_by, scene.off()), (Some(None), None, 0));
         }
     }
 
     #[test]
-    fn a_server_that_starts_with_a_wrong_clock_takes_the_time_of_the_others() {
+    fn a_server_that_starts_is_not_sure_until_a_majority_agrees() {
         for off in [HOUR, -HOUR] {
             let mut scene = Scene::new(&[off, 0, 0]);
-            assert_eq!(scene.off(), off);
+            let look = scene.look(5, |_| false);
+            assert!(!look.timeline.is_sure);
+            let look = scene.look(5, |peer| peer == 1);
+            assert_eq!(
+                (look.timeline.is_sure, look.off),
+                (false, None),
+                "one says this, one that"
+            );
             let look = scene.look(1, |_| true);
-            assert_eq!((look.off, look.set_by), (Some(off), Some(-off)));
-            assert_eq!(scene.off(), 0);
+            assert_eq!((look.timeline.is_sure, look.set_by, scene.off()), (true, None, 0));
+            // It stays sure, whoever goes.
+            let look = scene.look(20, |_| false);
+            assert_eq!((look.timeline.is_sure, scene.off()), (true, 0));
         }
     }
 
@@ -260,6 +351,7 @@ mod tests {
         for wrong in [0, 1] {
             for jump in [HOUR, -HOUR] {
                 scene.offs[wrong] = jump;
+                scene.look(15, |peer| peer == 1);
                 let look = scene.look(60, |peer| peer == 1);
                 assert_eq!((look.off, look.set_by, scene.off()), (None, None, 0));
                 scene.offs[wrong] = 0;
@@ -271,8 +363,27 @@ mod tests {
         assert_eq!(scene.off(), 0);
         // All clocks are set.
         scene.offs = vec![HOUR, HOUR, HOUR];
+        let look = scene.look(2, |_| true);
+        assert_eq!((look.set_by, scene.off()), (None, 0));
         let look = scene.look(1, |_| true);
-        assert_eq!((look.off, look.set_by, scene.off()), (None, Some(HOUR), HOUR));
+        assert_eq!((look.set_by, scene.off()), (Some(HOUR), HOUR));
+    }
+
+    #[test]
+    fn an_answer_that_took_long_says_nothing() {
+        let mut scene = Scene::new(&[0, 0, 0]);
+        scene.look(10, |_| true);
+        for (peer, trip) in [(1, 251), (2, 3_000)] {
+            let heard = Mono(scene.mono);
+            scene.clocks.heard(&HeardTime {
+                node: NodeId(peer),
+                sent: Mono(heard.0 - trip * 1_000_000),
+                heard,
+                wall: Wall(START + scene.mono.cast_signed() + 2 * SECOND),
+            });
+        }
+        let look = scene.look(5, |_| false);
+        assert_eq!((look.off, look.set_by, scene.off()), (Some(None), None, 0));
     }
 
     #[test]
@@ -282,6 +393,7 @@ mod tests {
             scene.offs[0] = jump;
             let look = scene.look(11, |_| true);
             assert_eq!((look.off, look.set_by), (None, None));
+            assert!(look.timeline.is_sure);
             assert_eq!(scene.off(), jump.signum() * SECOND);
         }
     }

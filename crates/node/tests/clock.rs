@@ -58,8 +58,12 @@ fn view(net: &Net, node: usize) -> ReplicaView {
 }
 
 fn leader(net: &Net) -> usize {
-    let mut nodes = 0..net.nodes.len();
-    nodes.find(|node| view(net, *node).is_leader).unwrap()
+    leader_of(net, &[0, 1, 2][..net.nodes.len()])
+}
+
+fn leader_of(net: &Net, nodes: &[usize]) -> usize {
+    let found = nodes.iter().find(|node| view(net, **node).is_leader);
+    *found.unwrap()
 }
 
 /// The node that has the only replica.
@@ -133,6 +137,77 @@ fn a_server_that_starts_with_a_wrong_clock_goes_by_those_of_the_others() {
         let off = stamp_off(&mut net, 2);
         assert!(off.abs() < 2_100, "{wrong}: {off} ms");
     }
+}
+
+/// It cannot know better as long as one of the others says this and it says that, and is the leader of half of what there is.
+#[test]
+fn a_server_that_starts_with_a_wrong_clock_beside_one_other_does_not_believe_it() {
+    for wrong in [HOUR, -HOUR] {
+        let mut net = three();
+        net.run(SECOND * 3);
+        net.kill(2);
+        net.kill(1);
+        net.clocks.insert(1, wrong);
+        net.restart(1, 2, &config(3, 1), 1);
+        net.run(SECOND * 5);
+        for step in 0..20 {
+            if leader_of(&net, &[0, 1]) == 1 {
+                break;
+            }
+            assert!(step < 19, "{wrong}");
+            ask(&mut net, 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
+            net.run(SECOND * 2);
+        }
+        assert_eq!(view(&net, 1).messages, 1, "{wrong}");
+        // How long nothing happened before it stopped it does not know.
+        let off = stamp_off(&mut net, 2);
+        assert!((-6_000..=0).contains(&off), "{wrong}: {off} ms");
+        net.run(SECOND * 15);
+        assert_eq!(view(&net, 1).messages, 2, "{wrong}");
+    }
+}
+
+/// The only replica of a stream is led as soon as its server has started.
+#[test]
+fn a_stream_of_one_replica_does_not_believe_a_server_that_starts_with_a_wrong_clock() {
+    for wrong in [HOUR, -HOUR] {
+        let mut net = three();
+        let deleted = ask(&mut net, 0, "$JS.API.STREAM.DELETE.S", "");
+        assert_eq!(deleted["success"], true, "{deleted}");
+        make(&mut net, 1);
+        let node = leader_of_one(&net);
+        net.kill(node);
+        net.clocks.insert(node, wrong);
+        net.restart(node, 2, &config(3, node), 1);
+        net.run(SECOND * 5);
+        assert_eq!(view(&net, node).messages, 1, "{wrong}");
+        net.run(SECOND * 70);
+        assert_eq!(view(&net, node).messages, 0, "{wrong}");
+    }
+}
+
+#[test]
+fn a_cluster_is_founded_by_the_time_of_most_of_its_servers() {
+    for first in 0..3 {
+        let mut net = Net::new();
+        net.clocks.insert(first, HOUR);
+        for node in 0..3 {
+            net.add(2, &config(3, node));
+        }
+        net.run(SECOND * 8);
+        make(&mut net, 3);
+        let off = stamp_off(&mut net, 2);
+        assert!(off.abs() < 2_100, "{first}: {off} ms");
+    }
+    // Without a majority it is founded all the same.
+    let mut net = Net::new();
+    net.clocks.insert(0, HOUR);
+    net.clocks.insert(1, -HOUR);
+    for node in 0..3 {
+        net.add(2, &config(3, node));
+    }
+    net.run(SECOND * 15);
+    make(&mut net, 3);
 }
 
 #[test]

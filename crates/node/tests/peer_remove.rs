@@ -265,6 +265,48 @@ fn what_was_deleted_since_a_server_came_back_is_not_reported_as_lost() {
     assert_whole(&mut net, &[], "started again");
 }
 
+/// Its disk was replaced: it has another id, and the name and the configuration of before.
+#[test]
+fn a_server_that_comes_back_with_an_empty_store_takes_its_own_place() {
+    let mut net = three();
+    make_at(&mut net, 0, "three", 3);
+    net.kill(2);
+    net.run(SECOND * 3);
+    let mut new = 0;
+    let lines = net::log::said(|| {
+        new = net.add(WORKERS, &config(3).replace("server_name: n3", "server_name: n2"));
+        let first = health(&mut net, new);
+        assert_eq!(first["status_code"], 503, "it has nothing yet: {first}");
+        net.run(SECOND * 15);
+    });
+    let said = lines
+        .iter()
+        .filter(|line| line.contains("has come back with an empty store"));
+    assert_eq!(said.count(), 1);
+    let names = replicas(&mut net, "three");
+    let expected = ["n0", "n1", "n2"].map(|name| (name.to_owned(), true));
+    assert_eq!(names, expected);
+    let copies: Vec<ReplicaView> = [0, 1, new].map(|node| view(&net, node, "three").unwrap()).into();
+    assert!(
+        copies.iter().all(|one| one.digest == copies[0].digest),
+        "{copies:?}"
+    );
+    assert_eq!(health(&mut net, new)["status"], "ok");
+    let ack = ask_at(&mut net, new, "a", "three", "y");
+    assert_eq!(ack["seq"], 2, "{ack}");
+}
+
+/// Two servers of one name that both run: neither takes the place of the other.
+#[test]
+fn a_second_server_under_the_name_of_one_that_runs_takes_no_place() {
+    let mut net = three();
+    make_at(&mut net, 0, "three", 3);
+    let before = view(&net, 2, "three").unwrap().replica;
+    net.add(WORKERS, &config(3).replace("server_name: n3", "server_name: n2"));
+    net.run(SECOND * 15);
+    assert_eq!(view(&net, 2, "three").unwrap().replica, before);
+}
+
 #[test]
 fn a_server_that_was_removed_while_it_was_cut_off_comes_in_again() {
     let mut net = three();

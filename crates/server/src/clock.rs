@@ -4,8 +4,12 @@
     reason = "time enters the program here and nowhere else"
 )]
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidelock_base::{Mono, Now, Wall};
+
+/// Two clocks that are read further apart than this do not show the same moment.
+const BETWEEN_MAX: Duration = Duration::from_millis(1);
+const READ_AGAIN_MAX: u32 = 5;
 
 /// Reads both clocks of the machine; monotonic time counts from the clock's creation.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +26,19 @@ impl Clock {
         }
     }
 
-    /// Both clocks.
+    /// Both clocks, as they were at one moment: they are read again if the process was held up in between.
     #[must_use]
     pub(crate) fn now(&self) -> Now {
-        Now {
-            mono: self.mono(),
-            wall: Self::wall(),
+        let mut mono = self.mono();
+        let mut wall = Self::wall();
+        for _ in 0..READ_AGAIN_MAX {
+            let after = self.mono();
+            if after.since(mono) <= BETWEEN_MAX {
+                break;
+            }
+            (mono, wall) = (after, Self::wall());
         }
+        Now { mono, wall }
     }
 
     /// Time since the start.

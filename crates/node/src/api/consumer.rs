@@ -74,7 +74,7 @@ impl Core {
         let wanted = self.decode_create(&job.request, call)?;
         let auto_name = self.random_name(8);
         let limits = self.config_limits(job.request.account);
-        let now = self.log_time().wall;
+        let now = self.group_time(job.group).wall;
         let stream = self.stream(job.group).ok_or(ApiErrorCode::StreamNotFound)?;
         let context = ConsumerContext {
             stream: stream.config(),
@@ -187,8 +187,8 @@ impl Core {
             Ok(wanted) => wanted.pause_until.0,
             Err(error) => return self.refuse(&job.request, call.endpoint, &error),
         };
-        let until = Some(wanted).filter(|until| *until > self.log_time().wall);
         let group = job.group;
+        let until = Some(wanted).filter(|until| *until > self.group_time(group).wall);
         self.command(group, Waiter::Api(job.at(Stage::Pausing(wanted))), |entry| {
             entry.consumer_pause(call.consumer, until)
         });
@@ -199,7 +199,7 @@ impl Core {
             return;
         };
         let Stage::Pausing(wanted) = job.stage else { return };
-        let now = self.log_time().wall;
+        let now = self.group_time(job.group).wall;
         let paused = until.is_some_and(|until| until > now);
         // nats-server repeats a time that is over.
         let shown = until.unwrap_or(wanted);

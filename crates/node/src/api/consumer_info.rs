@@ -99,7 +99,7 @@ impl Core {
         let consumer = stream.consumer(name)?;
         let state = consumer.state();
         let live = self.consumer_live(group, consumer.id());
-        let now = self.log_time().wall;
+        let now = self.group_time(group).wall;
         let mut config = consumer.config().to_api();
         if dynamic {
             config.metadata = with_dynamic(std::mem::take(&mut config.metadata));

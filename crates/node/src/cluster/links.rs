@@ -63,6 +63,7 @@ pub(crate) struct Links {
     random: Random,
     gossip_at: Mono,
     clock_at: Mono,
+    clock_every: Duration,
     /// What the wall clocks of peers showed since that was last looked at.
     pub(crate) times: Vec<HeardTime>,
     /// When [`Self::tick`] or [`Self::next_dial`] has something to do, as far as known.
@@ -123,6 +124,7 @@ impl Links {
             random: Random::new(seed),
             gossip_at: now.mono,
             clock_at: now.mono,
+            clock_every: clock::LOOK_FIRST,
             times: Vec::new(),
             due: now.mono,
             recheck: true,
@@ -288,8 +290,17 @@ impl Links {
             self.gossip();
         }
         if self.clock_at <= now.mono {
-            self.clock_at = now.mono + clock::LOOK_EVERY;
+            self.clock_at = now.mono + self.clock_every;
             self.ask_clocks();
+        }
+    }
+
+    /// From now on peers are asked for their wall clocks so often.
+    pub(crate) fn ask_clocks_every(&mut self, every: Duration) {
+        self.clock_every = every;
+        let next = self.now.mono + every;
+        if next < self.clock_at {
+            (self.clock_at, self.recheck) = (next, true);
         }
     }
 

@@ -132,7 +132,7 @@ impl Core {
 
     /// An entry is applied: acts on what it has brought about, in order.
     pub(crate) fn consumers_applied(&mut self, group: GroupId, events: &mut Vec<Event>) {
-        let now = self.log_time();
+        let now = self.group_time(group);
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
@@ -239,7 +239,7 @@ impl Core {
         id: ConsumerId,
         scratch: &mut Scratch,
     ) {
-        let now = self.log_time();
+        let now = self.group_time(group);
         let Some(one) = leading.consumers.get_mut(&id) else {
             return;
         };

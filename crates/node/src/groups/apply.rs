@@ -170,6 +170,7 @@ impl Core {
         slot.raft.applied(index);
         slot.applied_term = term;
         slot.expiring = false;
+        slot.stamps.seen(slot.applied_stamp(), self.now.mono);
         self.charge(group);
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;

@@ -2,11 +2,12 @@
 
 use super::{Machine, Open, Proposed, Sealed, Slot};
 use crate::cell::{Cell, LaneKind, RaftFrame};
+use crate::clock::LogTime;
 use crate::worker::{Core, IoJob, IoOwner};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tidelock_base::limits::{ENTRIES_IN_FLIGHT_MAX, ENTRY_BYTES_MAX};
-use tidelock_base::{GroupId, Mono, Now};
+use tidelock_base::{GroupId, Mono};
 use tidelock_jetstream::meta::MetaEntry;
 use tidelock_replica::{Lane, Outgoing, Ready, Role};
 
@@ -401,7 +402,7 @@ impl Slot {
     }
 
     /// When the leader's log next wants an expiry, in monotonic time.
-    fn due(&self, now: Now) -> Option<Mono> {
+    fn due(&self, now: LogTime) -> Option<Mono> {
         let Machine::Stream(stream) = &self.machine else {
             return None;
         };
@@ -414,7 +415,7 @@ impl Slot {
     }
 
     /// Ends the open entry, if there is anything in it.
-    fn seal(&mut self, now: Now) {
+    fn seal(&mut self, now: LogTime) {
         if self.open.is_empty() {
             return;
         }
@@ -438,7 +439,7 @@ impl Slot {
     }
 
     /// Ends the open entry if it has grown to the cap of an entry.
-    pub(super) fn seal_if_full(&mut self, now: Now) {
+    pub(super) fn seal_if_full(&mut self, now: LogTime) {
         if self.open.stream.len() >= ENTRY_BYTES_MAX {
             self.seal(now);
         }

@@ -39,6 +39,8 @@ const FORM_SUBJECT: &[u8] = b"$TL.FORM";
 /// What is waited for is looked at this often.
 const TICK: Duration = Duration::from_millis(100);
 /// A server without its metadata says so again after this long.
+/// A cluster is founded without a time that a majority agrees on after this long.
+const CLOCKS_MAX: Duration = Duration::from_secs(5);
 const REMIND: Duration = Duration::from_secs(30);
 
 /// Where this server is on its way into a cluster.
@@ -46,6 +48,8 @@ const REMIND: Duration = Duration::from_secs(30);
 pub(super) struct Formation {
     /// It has JetStream and no metadata yet.
     seeking: bool,
+    /// All servers have been there and ready since then.
+    agreed_at: Option<Mono>,
     /// It had metadata, and has lost it.
     lost: Option<Lost>,
     /// What peers say of themselves.
@@ -420,6 +424,11 @@ impl Core {
         if !agreed || mine.proposal.first() != Some(&me.0) {
             return;
         }
+        // What is founded now is stamped with this time. Clocks of which no majority agrees hold nothing up for long.
+        let agreed_at = *self.groups.formation.agreed_at.get_or_insert(self.now.mono);
+        if !self.log_time().is_sure && self.now.mono.since(agreed_at) < CLOCKS_MAX {
+            return;
+        }
         let mut servers: Vec<(ServerSpec, BootId)> = peers
             .iter()
             .filter(|(node, _)| mine.proposal.contains(&node.0))
@@ -541,6 +550,9 @@ impl Core {
                 }
             } else if peer.has != Has::Lost(None) {
                 // One that has lost even the name of its cluster is let in only where it is known.
+                if leads && peer.has == Has::Nothing {
+                    commands.extend(self.replaced_by(&peer.spec));
+                }
                 let server = peer.spec.clone();
                 commands.push(MetaCommand::ServerJoin { server, boot });
             }
@@ -552,6 +564,20 @@ impl Core {
             self.tell_meta(command);
         }
         self.tell_who_i_am();
+    }
+
+    /// A server has come with an empty store under the name of one that is listed and gone: it takes the place of that one,
+    /// as on nats-server, which knows servers by their names. Should the other come back with its store after all, it is let
+    /// in again.
+    fn replaced_by(&self, new: &ServerSpec) -> Option<MetaCommand> {
+        let mut listed = self.meta()?.servers().map(|server| &server.spec);
+        let old = listed.find(|old| old.name == new.name && old.id != new.id && !self.is_online(old.id))?;
+        tracing::warn!(
+            "JetStream metadata: server {:?} has come back with an empty store, and takes the place of the one that the \
+             cluster has known under this name",
+            new.name
+        );
+        Some(MetaCommand::ServerLeave { node: old.id })
     }
 
     /// Has the metadata know this server as it is in this start: its name and addresses may have changed.

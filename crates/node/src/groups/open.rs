@@ -303,6 +303,7 @@ impl Core {
         };
         let listed = group == GroupId::META || self.entry_of(group).is_some();
         let account = self.served_account(&birth.account).unwrap_or(AccountId::NONE);
+        let stamps = super::stamp::Stamps::from(&machine, self.now.mono);
         let slot = Slot {
             group,
             raft,
@@ -323,7 +324,7 @@ impl Core {
             open: Open::default(),
             sealed: VecDeque::new(),
             proposed: VecDeque::new(),
-            stamps: super::stamp::Stamps::default(),
+            stamps,
             digests: super::digests::Digests::default(),
             expiring: false,
             queue: VecDeque::new(),

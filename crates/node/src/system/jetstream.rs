@@ -361,9 +361,8 @@ impl Core {
                 &format!("JetStream is not available: {trouble}"),
             );
         }
-        if let Some(meta) = &part.meta
-            && meta.leader.is_empty()
-        {
+        // Before a server of a cluster has any metadata, it does not know what it lacks.
+        if self.is_clustered() && part.health.wanted.is_none() {
             return fail(
                 503,
                 "JETSTREAM",

@@ -2,13 +2,13 @@
 //! by what it finds.
 
 use super::Core;
-use crate::clock::{Clocks, LOOK_EVERY, Timeline};
+use crate::clock::{Clocks, LOOK_EVERY, LOOK_FIRST, LogTime, Timeline};
 use crate::cluster::LINKS_WORKER;
 use crate::shared::NodeShared;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidelock_base::{Mono, Now};
+use tidelock_base::Mono;
 
 /// How often a wrong clock is complained of.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -47,10 +47,8 @@ impl Clock {
 
 impl Core {
     /// The time by which entries are stamped and what is logged falls due.
-    pub(crate) fn log_time(&self) -> Now {
-        let mono = self.now.mono;
-        let wall = self.clock.timeline.at(mono);
-        Now { mono, wall }
+    pub(crate) fn log_time(&self) -> LogTime {
+        self.clock.timeline.log_time(self.now.mono)
     }
 
     /// Takes the time over, or looks at the clocks if that is this worker's affair. When the clock of this server turns out
@@ -59,12 +57,12 @@ impl Core {
         let now = self.now.mono;
         let looks = self.id == LINKS_WORKER && self.shared.options.jetstream.is_some();
         if looks && self.clock.look_at.is_none_or(|at| at <= now) {
-            self.clock.look_at = Some(now + LOOK_EVERY);
             self.look_at_clocks();
         }
-        let before = self.clock.timeline.at(now);
+        let before = self.log_time();
         self.clock.timeline = **self.shared.time.load();
-        if self.clock.timeline.at(now).0.abs_diff(before.0) > SET_MIN {
+        let after = self.log_time();
+        if after.wall.0.abs_diff(before.wall.0) > SET_MIN || after.is_sure != before.is_sure {
             // What is due by this time is due at another moment now.
             self.groups.look_at_all();
         }
@@ -77,27 +75,38 @@ impl Core {
 
     fn look_at_clocks(&mut self) {
         let now = self.now;
-        // Those that are away count: without them there may be no majority.
+        // Those that are away count: without them there may be no majority. A server without metadata does not know of them.
         let listed = self.shared.servers_listed.load(Ordering::Relaxed);
-        let mut servers = 1;
+        let mut servers = (listed > 0).then_some(listed);
         if let Some(links) = self.cluster.links.as_deref_mut() {
             for time in links.times.drain(..) {
                 self.clock.clocks.heard(&time);
             }
-            servers += links.peers.len();
+            servers = servers.map(|servers| servers.max(1 + links.peers.len()));
+        } else {
+            servers = Some(1);
         }
-        let look = self.clock.clocks.look(now, servers.max(listed));
+        let look = self.clock.clocks.look(now, servers);
         self.shared.time.store(Arc::new(look.timeline));
-        self.shared
-            .clock_is_off
-            .store(look.off.is_some(), Ordering::Relaxed);
+        let every = if look.timeline.log_time(now.mono).is_sure {
+            LOOK_EVERY
+        } else {
+            LOOK_FIRST
+        };
+        self.clock.look_at = Some(now.mono + every);
+        if let Some(links) = self.cluster.links.as_deref_mut() {
+            links.ask_clocks_every(every);
+        }
         if let Some(by) = look.set_by {
             tracing::warn!(
                 "The time that entries are stamped with is set by {} to that of the cluster",
                 seconds(by)
             );
         }
-        self.say_clock(look.off);
+        if let Some(off) = look.off {
+            self.shared.clock_is_off.store(off.is_some(), Ordering::Relaxed);
+            self.say_clock(off);
+        }
     }
 
     /// Says of a wrong clock when it begins, once a minute, and when it is over.
