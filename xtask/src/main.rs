@@ -8,6 +8,7 @@
 mod codegen;
 mod features;
 mod fuzz;
+mod mutants;
 mod programs;
 mod tidy;
 
@@ -34,6 +35,7 @@ fn run(task: &str, rest: &[String]) -> Result<()> {
         "codegen" => codegen::run(rest.iter().any(|a| a == "--check")),
         "ci" => shell("bash", &[".ci/run"]),
         "sim" => programs::sim(rest),
+        "mutants" => mutants::run(rest),
         "fuzz" => fuzz::run(rest),
         "fuzz-replay" => programs::fuzz_replay(),
         "bench" => programs::bench(rest),
@@ -54,6 +56,8 @@ cargo xtask tidy                      layers, banned names, licences, lengths, g
 cargo xtask codegen [--check]         writes (or checks) what is generated from data files
 cargo xtask ci                        what CI runs
 cargo xtask sim [--seeds N] [...]     simulated clusters under faults, each run from one seed (sim --help says more)
+cargo xtask mutants [--seeds N] [NAME...]
+                                      whether the simulator finds each deliberate fault of crates/sim/mutants
 cargo xtask fuzz [--minutes N] [--keep] [TARGET...]
                                       looks for new inputs, N minutes a target (1); needs nightly and cargo-fuzz;
                                       --keep adds those that reach new code to fuzz/corpus

@@ -16,6 +16,10 @@ pub(crate) struct History {
     pub(crate) deliveries: Vec<Delivery>,
     /// What each stream held at the end, as read through each node.
     pub(crate) audits: Vec<Audit>,
+    /// The times of those messages.
+    pub(crate) times: Vec<Times>,
+    /// Reads that followed a publish on its connection.
+    pub(crate) looks: Vec<Look>,
     /// What sources and mirrors had to do.
     pub(crate) copies: Copies,
     /// What was seen to be wrong at once.
@@ -97,12 +101,17 @@ pub(crate) enum WriteResult {
 }
 
 /// A message of a work queue was delivered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Delivery {
     pub(crate) payload: String,
+    /// Its sequence in the stream, that of the delivery, and how often the message was delivered with this one.
+    pub(crate) stream_seq: u64,
+    pub(crate) deliver_seq: u64,
+    pub(crate) count: u64,
     /// Order among all events.
-    #[expect(dead_code, reason = "for people: Debug shows it")]
     pub(crate) at: u64,
+    /// When its acknowledgement was sent.
+    pub(crate) acked: Option<u64>,
     /// When its acknowledgement was confirmed.
     pub(crate) confirmed: Option<u64>,
 }
@@ -114,6 +123,23 @@ pub(crate) struct Audit {
     pub(crate) node: usize,
     /// Payloads by sequence.
     pub(crate) messages: BTreeMap<u64, String>,
+}
+
+/// The times of the messages of a stream as one node showed them, by sequence: texts that sort as the times do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) stream: &'static str,
+    pub(crate) node: usize,
+    pub(crate) times: BTreeMap<u64, String>,
+}
+
+/// A connection has asked for the last message of a subject right after it had published to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// The payload that it had published.
+    pub(crate) behind: String,
+    /// The sequence that it was shown; 0 for no message.
+    pub(crate) found: u64,
 }
 
 /// The order of what never ended.

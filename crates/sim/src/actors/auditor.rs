@@ -4,7 +4,7 @@ use super::publisher::short;
 use super::{Actor, Line, Scene};
 use crate::client::{ClientId, Heard, Reply};
 use crate::copies::{CopyAudit, From, STREAMS};
-use crate::history::Audit;
+use crate::history::{Audit, Times};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ pub(crate) struct Auditor {
     audit: Audit,
     /// The same of a stream that copies or is copied.
     copy: CopyAudit,
+    times: Times,
     line: Line,
     asked: BTreeMap<u64, u64>,
     /// First and last sequence, once known.
@@ -38,9 +39,15 @@ impl Auditor {
             node,
             ..CopyAudit::default()
         };
+        let times = Times {
+            stream,
+            node,
+            ..Times::default()
+        };
         Self {
             audit,
             copy,
+            times,
             line: Line::default(),
             asked: BTreeMap::new(),
             to_read: None,
@@ -81,6 +88,7 @@ impl Auditor {
                 scene.history.copies.audits.push(self.copy.clone());
             } else {
                 scene.history.audits.push(self.audit.clone());
+                scene.history.times.push(self.times.clone());
             }
         }
     }
@@ -109,6 +117,8 @@ impl Auditor {
                 let from = from.and_then(|text| From::parse(&text));
                 self.copy.messages.insert(seq, (payload.clone(), from));
                 self.audit.messages.insert(seq, payload);
+                let time = reply.header("Nats-Time-Stamp").unwrap_or_default();
+                self.times.times.insert(seq, sortable(&time));
             } else if reply.status() != 404
                 && let Some(to_read) = &mut self.to_read
             {
@@ -118,6 +128,12 @@ impl Auditor {
         }
         self.ask(scene);
     }
+}
+
+/// A time in RFC 3339 whose fraction of a second has all of its digits.
+fn sortable(time: &str) -> String {
+    let (seconds, fraction) = time.trim_end_matches('Z').split_once('.').unwrap_or((time, ""));
+    format!("{}.{fraction:0<9}", seconds.trim_end_matches('Z'))
 }
 
 impl Actor for Auditor {

@@ -21,7 +21,7 @@ pub(crate) use keys::Keys;
 pub(crate) use nemesis::Nemesis;
 pub(crate) use operator::Operator;
 pub(crate) use publisher::Publisher;
-pub(crate) use puller::Puller;
+pub(crate) use puller::{MAX_ACK_PENDING, Puller};
 pub(crate) use setup::Setup;
 
 use crate::client::{ClientId, Heard, ReplyTo};

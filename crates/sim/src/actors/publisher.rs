@@ -2,7 +2,7 @@
 
 use super::{Actor, EVENTS, Line, MEMORY, Scene};
 use crate::client::{ClientId, Heard, Reply};
-use crate::history::{Outcome, Publish};
+use crate::history::{Look, Outcome, Publish};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub(crate) struct Publisher {
     line: Line,
     /// Payload and time by request.
     outstanding: BTreeMap<u64, (String, Mono)>,
+    /// Reads behind a publish, by request: the payload.
+    looks: BTreeMap<u64, String>,
     published: u64,
     stopped: bool,
 }
@@ -34,6 +36,7 @@ impl Publisher {
             rng,
             line,
             outstanding: BTreeMap::new(),
+            looks: BTreeMap::new(),
             published: 0,
             stopped: false,
         }
@@ -41,6 +44,7 @@ impl Publisher {
 
     fn connect(&mut self, scene: &mut Scene<'_>) {
         self.outstanding.clear();
+        self.looks.clear();
         let node = self.rng.index(scene.world.node_count());
         self.line.open(scene, node);
     }
@@ -75,10 +79,31 @@ impl Publisher {
             },
         );
         scene.history.count("publishes");
-        self.outstanding.insert(token, (key, scene.world.now()));
+        self.outstanding.insert(token, (key.clone(), scene.world.now()));
+        if self.stream == EVENTS && self.rng.per_mille(150) {
+            let subject = format!("$JS.API.DIRECT.GET.{EVENTS}.{subject}");
+            if let Some((_, token)) = self.line.request(scene, &subject, &[], b"") {
+                self.looks.insert(token, key);
+            }
+        }
+    }
+
+    /// What was read behind a publish; an error says nothing.
+    fn looked(scene: &mut Scene<'_>, behind: String, reply: &Reply) {
+        let seq = reply.header("Nats-Sequence").and_then(|seq| seq.parse().ok());
+        let found = match (reply.status(), seq) {
+            (0, Some(seq)) => seq,
+            (404, _) => 0,
+            _ => return,
+        };
+        scene.history.count("reads behind publishes");
+        scene.history.looks.push(Look { behind, found });
     }
 
     fn answer(&mut self, scene: &mut Scene<'_>, reply: &Reply) {
+        if let Some(behind) = self.looks.remove(&reply.token) {
+            return Self::looked(scene, behind, reply);
+        }
         let Some((payload, _)) = self.outstanding.remove(&reply.token) else {
             return;
         };

@@ -10,6 +10,8 @@ use std::time::Duration;
 use tidelock_base::Mono;
 
 const CONSUMER: &str = "c";
+/// Messages that may be delivered and not acknowledged.
+pub(crate) const MAX_ACK_PENDING: usize = 24;
 /// The subscription of deliveries.
 const SID: u64 = 9;
 /// What is not answered within this long is asked for again.
@@ -25,6 +27,8 @@ pub(crate) struct Puller {
     created: bool,
     /// Messages that are asked for and have not come, and since when.
     pull: Option<(u64, Mono)>,
+    /// Deliveries that are worked on: their reply subjects and places in the history.
+    in_work: Vec<(String, usize)>,
     /// Acknowledgements, by request: of which delivery of the history.
     acks: BTreeMap<u64, usize>,
     stopped: bool,
@@ -38,6 +42,7 @@ impl Puller {
             creating: None,
             created: false,
             pull: None,
+            in_work: Vec::new(),
             acks: BTreeMap::new(),
             stopped: false,
         }
@@ -46,6 +51,7 @@ impl Puller {
     fn connect(&mut self, scene: &mut Scene<'_>) {
         (self.creating, self.pull) = (None, None);
         self.acks.clear();
+        self.in_work.clear();
         let node = self.rng.index(scene.world.node_count());
         self.line.open(scene, node);
     }
@@ -53,7 +59,7 @@ impl Puller {
     fn create(&mut self, scene: &mut Scene<'_>) {
         let subject = format!("$JS.API.CONSUMER.DURABLE.CREATE.{WORK}.{CONSUMER}");
         let body = format!(
-            r#"{{"stream_name":"{WORK}","config":{{"durable_name":"{CONSUMER}","ack_policy":"explicit","ack_wait":3000000000,"max_deliver":-1}}}}"#
+            r#"{{"stream_name":"{WORK}","config":{{"durable_name":"{CONSUMER}","ack_policy":"explicit","ack_wait":3000000000,"max_deliver":-1,"max_ack_pending":{MAX_ACK_PENDING}}}}}"#
         );
         if self.line.request(scene, &subject, &[], body.as_bytes()).is_some() {
             self.creating = Some(scene.world.now());
@@ -91,26 +97,36 @@ impl Puller {
         scene.history.count("deliveries");
         let at = scene.history.tick();
         let number = scene.history.deliveries.len();
+        let [stream_seq, deliver_seq, count] = numbers(&message.reply);
         scene.history.deliveries.push(Delivery {
             payload,
+            stream_seq,
+            deliver_seq,
+            count,
             at,
-            confirmed: None,
+            ..Delivery::default()
         });
-        // Some are left alone, to be delivered again; some get an answer that nobody waits for.
+        // Some are left alone, to be delivered again; some get an answer that nobody waits for; some take a while.
         let answer: &[u8] = match self.rng.below(20) {
             0 => return,
             1 => b"+ACK",
             2 => b"-NAK",
-            _ => b"",
+            3..12 => return self.in_work.push((message.reply.clone(), number)),
+            _ => return self.acknowledge(scene, &message.reply, number),
         };
-        if answer.is_empty() {
-            if let Some((_, token)) = self.line.request(scene, &message.reply, &[], b"+ACK") {
-                self.acks.insert(token, number);
-            }
-        } else {
-            scene
-                .world
-                .publish(client, &message.reply, &ReplyTo::Nobody, &[], answer);
+        scene
+            .world
+            .publish(client, &message.reply, &ReplyTo::Nobody, &[], answer);
+        if answer == b"+ACK" {
+            acked(scene, number);
+        }
+    }
+
+    /// Acknowledges a delivery and waits for the confirmation.
+    fn acknowledge(&mut self, scene: &mut Scene<'_>, reply: &str, number: usize) {
+        if let Some((_, token)) = self.line.request(scene, reply, &[], b"+ACK") {
+            self.acks.insert(token, number);
+            acked(scene, number);
         }
     }
 
@@ -141,6 +157,23 @@ impl Puller {
     }
 }
 
+/// Notes that a delivery of the history is acknowledged, as far as its client is concerned.
+fn acked(scene: &mut Scene<'_>, number: usize) {
+    let at = scene.history.tick();
+    if let Some(delivery) = scene.history.deliveries.get_mut(number) {
+        delivery.acked = Some(at);
+    }
+}
+
+/// Stream sequence, delivery sequence and count of deliveries in an ack subject, which ends with
+/// `<count>.<stream sequence>.<delivery sequence>.<time>.<pending>`.
+fn numbers(reply: &str) -> [u64; 3] {
+    let mut tokens = reply.rsplit('.').skip(2).map(|token| token.parse().unwrap_or(0));
+    let mut next = || tokens.next().unwrap_or(0);
+    let (deliver_seq, stream_seq, count) = (next(), next(), next());
+    [stream_seq, deliver_seq, count]
+}
+
 fn inbox(client: ClientId) -> String {
     format!("_PULL.{}", client.0)
 }
@@ -169,6 +202,11 @@ impl Actor for Puller {
         }
         let now = scene.world.now();
         let late = |since: &Mono| now.since(*since) > PATIENCE;
+        if self.line.ready().is_some() {
+            for (reply, number) in std::mem::take(&mut self.in_work) {
+                self.acknowledge(scene, &reply, number);
+            }
+        }
         self.creating = self.creating.filter(|since| !late(since));
         self.pull = self.pull.filter(|(_, since)| !late(since));
         if !self.line.is_open() || self.rng.per_mille(5) {

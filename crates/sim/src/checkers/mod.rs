@@ -2,12 +2,15 @@
 
 mod acked;
 mod copies;
+mod deliveries;
 mod linearizable;
 mod liveness;
+mod looks;
 mod once;
 mod order;
 mod queue;
 mod replicas;
+mod times;
 
 pub(crate) use copies::{CopyWatch, copied, is_emptied};
 pub(crate) use liveness::silent;
@@ -22,6 +25,9 @@ pub(crate) fn judge(history: &History) -> Vec<String> {
     found.extend(once::check(history));
     found.extend(order::check(history));
     found.extend(queue::check(history));
+    found.extend(deliveries::check(history));
+    found.extend(times::check(history));
+    found.extend(looks::check(history));
     found.extend(copies::check(&history.copies));
     found.extend(linearizable::check(history));
     found

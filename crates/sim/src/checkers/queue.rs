@@ -76,6 +76,7 @@ mod tests {
             payload: "a".into(),
             at: 1,
             confirmed: Some(2),
+            ..Delivery::default()
         }];
         assert_eq!(check(&history).len(), 0);
         history.audits = vec![audit(&["a"])];

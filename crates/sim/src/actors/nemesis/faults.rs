@@ -35,7 +35,7 @@ impl Nemesis {
         if self.rng.per_mille(100) {
             (0..scene.world.node_count()).for_each(|node| self.crash_one(scene, node));
         } else {
-            let node = self.node(scene);
+            let node = self.leader(scene);
             self.crash_one(scene, node);
         }
     }
@@ -96,7 +96,7 @@ impl Nemesis {
     }
 
     fn pause(&mut self, scene: &mut Scene<'_>) {
-        let node = self.node(scene);
+        let node = self.leader(scene);
         let time = self.time(50, 5_000);
         scene.world.pause(node, time);
     }
@@ -138,7 +138,7 @@ impl Nemesis {
         } else {
             Way::Cut
         };
-        let alone = self.node(scene);
+        let alone = self.leader(scene);
         let only = self.rng.per_mille(400).then(|| self.node(scene));
         let (out, back) = match self.rng.below(4) {
             0 => (true, false),

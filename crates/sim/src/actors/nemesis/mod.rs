@@ -2,8 +2,9 @@
 
 mod faults;
 
-use super::{Actor, Line, Scene};
+use super::{Actor, BUCKET, EVENTS, Line, Scene, WORK};
 use crate::client::{ClientId, Heard};
+use crate::node::Node;
 use crate::rng::Rng;
 use std::time::Duration;
 
@@ -38,6 +39,18 @@ impl Nemesis {
     /// Any node.
     fn node(&mut self, scene: &Scene<'_>) -> usize {
         self.rng.index(scene.world.node_count())
+    }
+
+    /// Any node, and more often than others one that leads a stream: most is lost with that.
+    fn leader(&mut self, scene: &Scene<'_>) -> usize {
+        let name = [EVENTS, WORK, BUCKET].into_iter().nth(self.rng.index(3));
+        let (any, wanted) = (self.node(scene), self.rng.per_mille(500));
+        let leads = |node: &Node| {
+            let mut replicas = node.replicas().into_iter();
+            replicas.any(|view| view.is_leader && Some(&*view.name) == name)
+        };
+        let leader = scene.world.nodes.iter().position(leads);
+        leader.filter(|_| wanted).unwrap_or(any)
     }
 
     /// A time of so many milliseconds.
@@ -80,11 +93,7 @@ impl Actor for Nemesis {
                 scene.after(time, NEXT);
             }
             HEAL => scene.world.net.heal(now),
-            DISKS => scene
-                .world
-                .nodes
-                .iter_mut()
-                .for_each(crate::node::Node::disk_is_well),
+            DISKS => scene.world.nodes.iter_mut().for_each(Node::disk_is_well),
             crash if crash >= CRASH => {
                 if !self.stopped {
                     self.crash_one(scene, node_in(crash, CRASH));
