@@ -14,7 +14,7 @@ use net::Net;
 use serde_json::Value;
 use std::time::Duration;
 use tidelock_base::{GroupId, ReplicaId};
-use tidelock_node::ReplicaView;
+use tidelock_node::{Listener, ReplicaView};
 
 const SECOND: Duration = Duration::from_secs(1);
 const WORKERS: u16 = 2;
@@ -263,6 +263,56 @@ fn what_was_deleted_since_a_server_came_back_is_not_reported_as_lost() {
     let wrong: Vec<&String> = lines.iter().filter(|line| line.starts_with("ERROR")).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert_whole(&mut net, &[], "started again");
+}
+
+/// Its server was away when the stream was deleted and another one was made under its name. What it took before it hears
+/// of that would be lost.
+#[test]
+fn a_replica_that_was_deleted_while_its_server_was_away_takes_nothing_more() {
+    let mut net = three();
+    let alone = (0..6).map(|n| format!("alone{n}")).find(|name| {
+        make_at(&mut net, 0, name, 1);
+        view(&net, 2, name).is_some()
+    });
+    let alone = alone.unwrap();
+    for _ in 0..3 {
+        ask(&mut net, "a", &alone, "x");
+    }
+    // So that its log says that the stream is committed.
+    for name in ["more", "another"] {
+        make_at(&mut net, 0, name, 3);
+    }
+    net.run(SECOND * 3);
+    net.kill(2);
+    net.run(SECOND * 6);
+    let deleted = ask(&mut net, "a", &format!("$JS.API.STREAM.DELETE.{alone}"), "");
+    assert_eq!(deleted["success"], true, "{deleted}");
+    make_at(&mut net, 0, &alone, 1);
+    // The others take a moment to be reached.
+    cut_off(&mut net, 2);
+    net.restart(2, WORKERS, &config(2), 1);
+    let client = net.open(2, 0, Listener::Client);
+    net.tell(
+        client,
+        "CONNECT {\"user\":\"a\",\"pass\":\"p\",\"verbose\":false}\r\nSUB in 1\r\n",
+    );
+    for step in 0..300 {
+        if step == 30 {
+            net.heal();
+        }
+        net.tell(client, &format!("PUB {alone} in 1\r\ny\r\n"));
+        net.run(SECOND / 20);
+    }
+    net.run(SECOND * 3);
+    let heard = net.hear(client);
+    let acked = heard.matches("\"seq\":").count() as u64;
+    assert!(acked > 0, "{heard}");
+    let info = ask(&mut net, "a", &format!("$JS.API.STREAM.INFO.{alone}"), "");
+    let stored = info["state"]["messages"].as_u64().unwrap();
+    assert!(
+        stored > acked,
+        "{acked} were acknowledged, and one before: {info}"
+    );
 }
 
 /// Its disk was replaced: it has another id, and the name and the configuration of before.

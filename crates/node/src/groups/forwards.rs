@@ -137,7 +137,7 @@ impl Core {
         let now = self.log_time();
         let (group, sender) = (forward.group, forward.sender);
         if self.leads(group) {
-            if self.is_held_up(group) {
+            if self.is_held_up(group) || self.may_be_deleted(group) {
                 // Nothing more is kept for a log that cannot be written. The sender sends it again.
                 return;
             }

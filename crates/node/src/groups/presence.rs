@@ -211,6 +211,16 @@ impl Core {
         }
     }
 
+    /// Whether a group that has only this replica may have been deleted while its server was away: it leads at once, and
+    /// nobody else would know what it takes.
+    pub(super) fn may_be_deleted(&self, group: GroupId) -> bool {
+        let alone = |slot: &super::Slot| slot.raft.members().0.is_sole_voter(slot.me);
+        self.shared.options.cluster.is_some()
+            && !self.groups.presence.current
+            && self.now.mono.since(self.shared.identity.start.mono) < LEADERLESS_MAX
+            && self.slot(group).is_some_and(alone)
+    }
+
     /// The metadata has caught up.
     pub(super) fn metadata_is_current(&mut self) {
         self.groups.presence.current = true;
