@@ -7,6 +7,7 @@ outcome of a request keeps the error code, since the scenarios allow some and fo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
@@ -86,7 +87,8 @@ class Client:
 
     async def close(self) -> None:
         """Close without draining: the server may be gone."""
-        await self.raw.close()
+        with contextlib.suppress(OSError):
+            await self.raw.close()
 
     async def request(self, subject: str, data: bytes = b"", header: dict[str, str] | None = None, timeout: float = 5.0) -> Msg:
         """One request, one answer, or `Unknown`."""
