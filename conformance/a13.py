@@ -14,7 +14,7 @@ import time
 
 from lib.checks import Acked, equal
 from lib.client import Client, Unknown, connect
-from lib.cluster import Cluster, Node
+from lib.cluster import Cluster
 from lib.damage import KEPT, by_kind, fill, flip, flow, group_of, store, told, whole
 from lib.program import Failed, Run, program, until
 from lib.writers import Writers
