@@ -9,19 +9,13 @@
 #[expect(dead_code, reason = "the network can do more than these tests need")]
 mod net;
 
-use net::Net;
+use net::{Net, clustered_for_clients};
 use serde_json::Value;
 use std::time::Duration;
 use tidelock_node::ReplicaView;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: i64 = 3_600_000_000_000;
-
-fn config(nodes: usize, node: usize) -> String {
-    let accounts = "accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, SYS { users: [{user: s, password: p}] } }\n\
-                    system_account: SYS\nno_auth_user: a\n";
-    net::clustered(nodes, node, accounts)
-}
 
 fn ask(net: &mut Net, node: usize, subject: &str, body: &str) -> Value {
     serde_json::from_str(&net.ask_as("a", node, subject, body)).unwrap()
@@ -31,7 +25,7 @@ fn ask(net: &mut Net, node: usize, subject: &str, body: &str) -> Value {
 fn three() -> Net {
     let mut net = Net::new();
     for node in 0..3 {
-        net.add(2, &config(3, node));
+        net.add(2, &clustered_for_clients(3, node));
     }
     net.run(SECOND * 8);
     make(&mut net, 3);
@@ -122,7 +116,7 @@ fn a_server_that_starts_with_a_wrong_clock_goes_by_those_of_the_others() {
         let mut net = three();
         net.kill(1);
         net.clocks.insert(1, wrong);
-        net.restart(1, 2, &config(3, 1), 1);
+        net.restart(1, 2, &clustered_for_clients(3, 1), 1);
         net.run(SECOND * 5);
         // The one with the wrong clock is left to lead.
         for step in 0..20 {
@@ -148,7 +142,7 @@ fn a_server_that_starts_with_a_wrong_clock_beside_one_other_does_not_believe_it(
         net.kill(2);
         net.kill(1);
         net.clocks.insert(1, wrong);
-        net.restart(1, 2, &config(3, 1), 1);
+        net.restart(1, 2, &clustered_for_clients(3, 1), 1);
         net.run(SECOND * 5);
         for step in 0..20 {
             if leader_of(&net, &[0, 1]) == 1 {
@@ -178,7 +172,7 @@ fn a_stream_of_one_replica_does_not_believe_a_server_that_starts_with_a_wrong_cl
         let node = leader_of_one(&net);
         net.kill(node);
         net.clocks.insert(node, wrong);
-        net.restart(node, 2, &config(3, node), 1);
+        net.restart(node, 2, &clustered_for_clients(3, node), 1);
         net.run(SECOND * 5);
         assert_eq!(view(&net, node).messages, 1, "{wrong}");
         net.run(SECOND * 70);
@@ -192,7 +186,7 @@ fn a_cluster_is_founded_by_the_time_of_most_of_its_servers() {
         let mut net = Net::new();
         net.clocks.insert(first, HOUR);
         for node in 0..3 {
-            net.add(2, &config(3, node));
+            net.add(2, &clustered_for_clients(3, node));
         }
         net.run(SECOND * 8);
         make(&mut net, 3);
@@ -204,7 +198,7 @@ fn a_cluster_is_founded_by_the_time_of_most_of_its_servers() {
     net.clocks.insert(0, HOUR);
     net.clocks.insert(1, -HOUR);
     for node in 0..3 {
-        net.add(2, &config(3, node));
+        net.add(2, &clustered_for_clients(3, node));
     }
     net.run(SECOND * 15);
     make(&mut net, 3);

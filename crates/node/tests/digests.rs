@@ -10,18 +10,12 @@
 #[expect(dead_code, reason = "the network can do more than these tests need")]
 mod net;
 
-use net::Net;
+use net::{Net, clustered_for_clients};
 use serde_json::Value;
 use std::time::Duration;
 use tidelock_node::{Budgets, ReplicaView};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn config(nodes: usize, node: usize) -> String {
-    let accounts = "accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, SYS { users: [{user: s, password: p}] } }\n\
-                    system_account: SYS\nno_auth_user: a\n";
-    net::clustered(nodes, node, accounts)
-}
 
 fn ask(net: &mut Net, node: usize, subject: &str, body: &str) -> Value {
     serde_json::from_str(&net.ask_as("a", node, subject, body)).unwrap()
@@ -36,7 +30,7 @@ fn publish(net: &mut Net, node: usize) {
 fn cluster(nodes: usize) -> Net {
     let mut net = Net::new();
     for node in 0..nodes {
-        net.add(2, &config(nodes, node));
+        net.add(2, &clustered_for_clients(nodes, node));
     }
     net.run(SECOND * 8);
     let body = format!(r#"{{"name":"S","subjects":["s"],"num_replicas":{nodes}}}"#);
@@ -204,7 +198,7 @@ fn a_replica_whose_blocks_are_damaged_while_it_runs_is_replaced() {
         ..Budgets::default()
     };
     for node in 0..3 {
-        net.add(2, &config(3, node));
+        net.add(2, &clustered_for_clients(3, node));
     }
     net.run(SECOND * 8);
     let body = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
@@ -220,7 +214,7 @@ fn a_replica_whose_blocks_are_damaged_while_it_runs_is_replaced() {
     let before = view(&net, node).unwrap().replica;
     // A restart forgets what it had in memory of the blocks.
     net.kill(node);
-    net.restart(node, 2, &config(3, node), 1);
+    net.restart(node, 2, &clustered_for_clients(3, node), 1);
     net.run(SECOND * 5);
     let disk = net.nodes[node].disk.clone().unwrap();
     let blocks = disk
@@ -261,7 +255,7 @@ fn two_of_three_are_enough_to_compare() {
         .iter()
         .filter(|line| line.contains("no majority of them agrees"));
     assert_eq!(said.count(), 1, "{lines:?}");
-    net.restart(away, 2, &config(3, away), 1);
+    net.restart(away, 2, &clustered_for_clients(3, away), 1);
     net.run(SECOND * 150);
     assert_whole(&mut net, "with all three");
 }

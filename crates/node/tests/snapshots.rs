@@ -20,9 +20,7 @@ use tidelock_record::{Fault, MemDisk};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn config(node: usize) -> String {
-    let accounts = "accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, SYS { users: [{user: s, password: p}] } }\n\
-                    system_account: SYS\nno_auth_user: a\n";
-    net::clustered(3, node, accounts)
+    net::clustered_for_clients(3, node)
 }
 
 /// Three nodes with a stream `S` on `s`; one is away, and has missed more than the logs of the others hold.

@@ -181,6 +181,13 @@ pub(crate) fn clustered(nodes: usize, node: usize, more: &str) -> String {
     )
 }
 
+/// The same with an account `A` for clients, which is that of who says nothing, and a system account.
+pub(crate) fn clustered_for_clients(nodes: usize, node: usize) -> String {
+    let accounts = "accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, SYS { users: [{user: s, password: p}] } }\n\
+                    system_account: SYS\nno_auth_user: a\n";
+    clustered(nodes, node, accounts)
+}
+
 /// What an operation does to a file of checkpoints.
 fn checkpoint_write(op: &IoOp) -> Option<CheckpointWrite> {
     let (file, is_base, bytes) = match op {
