@@ -19,7 +19,8 @@ use std::time::Duration;
 use tidelock_base::{Mono, NodeId, Now, Wall};
 
 /// How often the clocks are looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_nanos(LOOK_NANOS);
+const LOOK_NANOS: u64 = 1_000_000_000;
 /// The same until a majority has agreed.
 pub(crate) const LOOK_FIRST: Duration = Duration::from_millis(100);
 /// Clocks that are further apart than this disagree.
@@ -79,10 +80,8 @@ impl Timeline {
     /// The time at a moment.
     pub(crate) fn at(&self, mono: Mono) -> Wall {
         let passed = mono.since(self.from);
-        let slewed = passed.min(LOOK_EVERY).as_nanos().cast_signed();
-        let slew = i128::from(self.slew) * slewed / LOOK_EVERY.as_nanos().cast_signed();
-        let slew = i64::try_from(slew).unwrap_or(0);
-        (self.wall + passed).plus_nanos(slew)
+        let slewed = mono.0.saturating_sub(self.from.0).min(LOOK_NANOS).cast_signed();
+        (self.wall + passed).plus_nanos(self.slew * slewed / LOOK_NANOS.cast_signed())
     }
 }
 

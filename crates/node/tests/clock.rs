@@ -17,10 +17,6 @@ use tidelock_node::ReplicaView;
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: i64 = 3_600_000_000_000;
 
-fn ask(net: &mut Net, node: usize, subject: &str, body: &str) -> Value {
-    serde_json::from_str(&net.ask_as("a", node, subject, body)).unwrap()
-}
-
 /// Three nodes of two workers, and a stream whose messages live for a minute, with one message.
 fn three() -> Net {
     let mut net = Net::new();
@@ -34,21 +30,18 @@ fn three() -> Net {
 
 fn make(net: &mut Net, replicas: usize) {
     let body = format!(r#"{{"name":"S","subjects":["s"],"num_replicas":{replicas},"max_age":60000000000}}"#);
-    let made = ask(net, 0, "$JS.API.STREAM.CREATE.S", &body);
+    let made = net.ask_json("a", 0, "$JS.API.STREAM.CREATE.S", &body);
     assert_eq!(made["did_create"], true, "{made}");
     publish(net, 0, 1);
 }
 
 fn publish(net: &mut Net, node: usize, seq: u64) {
-    let ack = ask(net, node, "s", "x");
+    let ack = net.ask_json("a", node, "s", "x");
     assert_eq!(ack["seq"], seq, "{ack}");
 }
 
 fn view(net: &Net, node: usize) -> ReplicaView {
-    net.replicas(node)
-        .into_iter()
-        .find(|view| &*view.name == "S")
-        .unwrap()
+    net.replica(node, "S").unwrap()
 }
 
 fn leader(net: &Net) -> usize {
@@ -62,7 +55,7 @@ fn leader_of(net: &Net, nodes: &[usize]) -> usize {
 
 /// The node that has the only replica.
 fn leader_of_one(net: &Net) -> usize {
-    let has = |node: &usize| net.replicas(*node).iter().any(|view| &*view.name == "S");
+    let has = |node: &usize| net.replica(*node, "S").is_some();
     (0..net.nodes.len()).find(has).unwrap()
 }
 
@@ -74,7 +67,7 @@ fn count(net: &Net) -> u64 {
 fn stamp_off(net: &mut Net, seq: u64) -> i64 {
     publish(net, 0, seq);
     let now = net.wall().0;
-    let got = ask(net, 0, "$JS.API.STREAM.MSG.GET.S", &format!(r#"{{"seq":{seq}}}"#));
+    let got = net.ask_json("a", 0, "$JS.API.STREAM.MSG.GET.S", &format!(r#"{{"seq":{seq}}}"#));
     let time = got["message"]["time"].as_str().unwrap();
     let stamp = tidelock_api::Time::parse(time).unwrap();
     (stamp.0.0 - now) / 1_000_000
@@ -124,7 +117,7 @@ fn a_server_that_starts_with_a_wrong_clock_goes_by_those_of_the_others() {
                 break;
             }
             assert!(step < 19, "{wrong}");
-            ask(&mut net, 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
+            net.ask_json("a", 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
             net.run(SECOND * 2);
         }
         assert_eq!(count(&net), 1, "{wrong}");
@@ -149,7 +142,7 @@ fn a_server_that_starts_with_a_wrong_clock_beside_one_other_does_not_believe_it(
                 break;
             }
             assert!(step < 19, "{wrong}");
-            ask(&mut net, 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
+            net.ask_json("a", 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
             net.run(SECOND * 2);
         }
         assert_eq!(view(&net, 1).messages, 1, "{wrong}");
@@ -166,7 +159,7 @@ fn a_server_that_starts_with_a_wrong_clock_beside_one_other_does_not_believe_it(
 fn a_stream_of_one_replica_does_not_believe_a_server_that_starts_with_a_wrong_clock() {
     for wrong in [HOUR, -HOUR] {
         let mut net = three();
-        let deleted = ask(&mut net, 0, "$JS.API.STREAM.DELETE.S", "");
+        let deleted = net.ask_json("a", 0, "$JS.API.STREAM.DELETE.S", "");
         assert_eq!(deleted["success"], true, "{deleted}");
         make(&mut net, 1);
         let node = leader_of_one(&net);
@@ -220,7 +213,7 @@ fn when_all_clocks_are_set_the_streams_follow() {
 fn a_server_that_is_cut_off_goes_by_its_own_pace() {
     for jump in [HOUR, -HOUR] {
         let mut net = three();
-        let deleted = ask(&mut net, 0, "$JS.API.STREAM.DELETE.S", "");
+        let deleted = net.ask_json("a", 0, "$JS.API.STREAM.DELETE.S", "");
         assert_eq!(deleted["success"], true, "{deleted}");
         make(&mut net, 1);
         let node = leader_of_one(&net);

@@ -11,18 +11,13 @@
 mod net;
 
 use net::{Net, clustered_for_clients};
-use serde_json::Value;
 use std::time::Duration;
 use tidelock_node::{Budgets, ReplicaView};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn ask(net: &mut Net, node: usize, subject: &str, body: &str) -> Value {
-    serde_json::from_str(&net.ask_as("a", node, subject, body)).unwrap()
-}
-
 fn publish(net: &mut Net, node: usize) {
-    let ack = ask(net, node, "s", "some payload");
+    let ack = net.ask_json("a", node, "s", "some payload");
     assert!(ack["seq"].is_u64(), "{ack}");
 }
 
@@ -34,14 +29,14 @@ fn cluster(nodes: usize) -> Net {
     }
     net.run(SECOND * 8);
     let body = format!(r#"{{"name":"S","subjects":["s"],"num_replicas":{nodes}}}"#);
-    let made = ask(&mut net, 0, "$JS.API.STREAM.CREATE.S", &body);
+    let made = net.ask_json("a", 0, "$JS.API.STREAM.CREATE.S", &body);
     assert_eq!(made["did_create"], true, "{made}");
     publish(&mut net, 0);
     net
 }
 
 fn view(net: &Net, node: usize) -> Option<ReplicaView> {
-    net.replicas(node).into_iter().find(|view| &*view.name == "S")
+    net.replica(node, "S")
 }
 
 fn leader(net: &Net) -> usize {
@@ -155,7 +150,7 @@ fn a_leader_that_differs_hands_over_first() {
             break;
         }
         assert!(step < 19, "it never leads");
-        ask(&mut net, 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
+        net.ask_json("a", 0, "$JS.API.STREAM.LEADER.STEPDOWN.S", "");
         net.run(SECOND * 2);
     }
     net.run(SECOND * 60);
@@ -180,7 +175,7 @@ fn where_nobody_can_tell_who_is_right_nothing_is_replaced_and_an_operator_hears_
     assert!(health.contains("has replicas that differ"), "{health}");
     let after: Vec<_> = (0..2).map(|node| view(&net, node).unwrap().replica).collect();
     assert_eq!(before, after);
-    let ack = ask(&mut net, leader, "s", "goes on");
+    let ack = net.ask_json("a", leader, "s", "goes on");
     assert!(ack["seq"].is_u64(), "{ack}");
 }
 
@@ -202,7 +197,7 @@ fn a_replica_whose_blocks_are_damaged_while_it_runs_is_replaced() {
     }
     net.run(SECOND * 8);
     let body = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
-    let made = ask(&mut net, 0, "$JS.API.STREAM.CREATE.S", body);
+    let made = net.ask_json("a", 0, "$JS.API.STREAM.CREATE.S", body);
     assert_eq!(made["did_create"], true, "{made}");
     let client = net.client(leader(&net), 0);
     net.tell(
@@ -231,7 +226,7 @@ fn a_replica_whose_blocks_are_damaged_while_it_runs_is_replaced() {
     let lines = net::log::said(|| {
         for seq in (2..50).step_by(3) {
             let body = format!(r#"{{"seq":{seq}}}"#);
-            let deleted = ask(&mut net, leader, "$JS.API.STREAM.MSG.DELETE.S", &body);
+            let deleted = net.ask_json("a", leader, "$JS.API.STREAM.MSG.DELETE.S", &body);
             assert_eq!(deleted["success"], true, "{deleted}");
         }
         net.run(SECOND * 20);

@@ -32,7 +32,7 @@ fn config_of(nodes: usize, node: usize) -> String {
 
 /// Sends a request to a node and answers what comes within a while.
 fn ask_at(net: &mut Net, node: usize, user: &str, subject: &str, body: &str) -> Value {
-    serde_json::from_str(&net.ask_as(user, node, subject, body)).unwrap()
+    net.ask_json(user, node, subject, body)
 }
 
 /// The same, of the first node.
@@ -63,7 +63,7 @@ fn health(net: &mut Net, node: usize) -> Value {
 }
 
 fn view(net: &Net, node: usize, name: &str) -> Option<ReplicaView> {
-    net.replicas(node).into_iter().find(|view| &*view.name == name)
+    net.replica(node, name)
 }
 
 fn meta_replica(net: &Net, node: usize) -> ReplicaId {

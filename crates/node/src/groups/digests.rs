@@ -104,6 +104,7 @@ impl Core {
         };
         let digests = &mut slot.digests;
         (digests.own, digests.applied_at, digests.judged) = (Some((index, digest)), now, false);
+        digests.answers.retain(|_, (at, _)| *at >= index);
         if slot.leads {
             return self.judge_if_all_answered(group);
         }

@@ -194,11 +194,7 @@ impl Core {
     pub(super) fn leader_elected(&mut self, group: GroupId) {
         let Some(slot) = self.slot(group) else { return };
         if slot.replicas.len() > 1 {
-            let account = self
-                .shared
-                .account(slot.account)
-                .map(|account| account.name.to_string());
-            let account = account.unwrap_or_default();
+            let account = self.account_name(slot.account);
             tracing::info!(
                 "JetStream cluster new stream leader for '{account} > {}'",
                 slot.name

@@ -10,6 +10,7 @@
 
 pub(crate) mod log;
 
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -367,6 +368,11 @@ impl Net {
         workers.flat_map(Worker::replicas).collect()
     }
 
+    /// The replica of a stream, or of the metadata, that a node has.
+    pub(crate) fn replica(&self, node: usize, name: &str) -> Option<ReplicaView> {
+        self.replicas(node).into_iter().find(|view| &*view.name == name)
+    }
+
     /// From now on nothing gets from one node to the other: bytes are lost, and what is dialled is never opened.
     pub(crate) fn cut(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
@@ -508,6 +514,11 @@ impl Net {
             self.run(Duration::from_millis(100));
         }
         panic!("{subject} was not answered by node {node}");
+    }
+
+    /// The same, read as JSON.
+    pub(crate) fn ask_json(&mut self, user: &str, node: usize, subject: &str, body: &str) -> Value {
+        serde_json::from_str(&self.ask_as(user, node, subject, body)).unwrap()
     }
 
     /// What `/healthz` of a node says, to a user `s` of the system account.
