@@ -29,7 +29,7 @@ use std::time::Duration;
 use tidelock_base::{AccountId, BootId, ClusterId, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
 use tidelock_jetstream::config::Storage;
-use tidelock_jetstream::meta::{Candidate, Meta, MetaCommand, ServerSpec};
+use tidelock_jetstream::meta::{Candidate, Meta, MetaCommand, Server, ServerSpec};
 use tidelock_jetstream::stream::APPLY_VERSION;
 use tidelock_replica::Failure;
 use tidelock_wal::WalRecord;
@@ -550,9 +550,6 @@ impl Core {
                 }
             } else if peer.has != Has::Lost(None) {
                 // One that has lost even the name of its cluster is let in only where it is known.
-                if leads && peer.has == Has::Nothing {
-                    commands.extend(self.replaced_by(&peer.spec));
-                }
                 let server = peer.spec.clone();
                 commands.push(MetaCommand::ServerJoin { server, boot });
             }
@@ -566,18 +563,26 @@ impl Core {
         self.tell_who_i_am();
     }
 
-    /// A server has come with an empty store under the name of one that is listed and gone: it takes the place of that one,
-    /// as on nats-server, which knows servers by their names. Should the other come back with its store after all, it is let
-    /// in again.
-    fn replaced_by(&self, new: &ServerSpec) -> Option<MetaCommand> {
-        let mut listed = self.meta()?.servers().map(|server| &server.spec);
-        let old = listed.find(|old| old.name == new.name && old.id != new.id && !self.is_online(old.id))?;
-        tracing::warn!(
-            "JetStream metadata: server {:?} has come back with an empty store, and takes the place of the one that the \
-             cluster has known under this name",
-            new.name
-        );
-        Some(MetaCommand::ServerLeave { node: old.id })
+    /// As the leader: a server that is gone, and under whose name another one has come in since and is there, has lost its
+    /// store. That one takes its place, as on nats-server, which knows servers by their names. Should the other come back
+    /// with its store after all, it is let in again.
+    pub(super) fn meta_replaces_servers(&mut self) {
+        let Some(meta) = self.meta() else { return };
+        let is_there = |server: &Server| self.is_online(server.spec.id);
+        let replaces = |new: &Server, old: &Server| {
+            new.spec.name == old.spec.name && new.meta_replica > old.meta_replica && is_there(new)
+        };
+        let gone = meta.servers().filter(|old| !is_there(old));
+        let replaced = gone.filter(|old| meta.servers().any(|new| replaces(new, old)));
+        let replaced: Vec<ServerSpec> = replaced.map(|old| old.spec.clone()).collect();
+        for old in replaced {
+            tracing::warn!(
+                "JetStream metadata: server {:?} has come back with an empty store, and takes the place of the one that the \
+                 cluster has known under this name",
+                old.name
+            );
+            self.tell_meta(MetaCommand::ServerLeave { node: old.id });
+        }
     }
 
     /// Has the metadata know this server as it is in this start: its name and addresses may have changed.

@@ -216,6 +216,7 @@ impl Core {
             self.tick_digests(group);
         }
         if self.leads(GroupId::META) {
+            self.meta_replaces_servers();
             self.meta_scales();
         }
     }
