@@ -521,6 +521,21 @@ impl Stream {
     pub fn resume_writes(&mut self) {
         self.store.resume_writes();
     }
+
+    /// Takes a damaged message as another replica has it; see [`Store::mend`].
+    pub fn mend(&mut self, seq: StreamSeq, ts: i64, record: Bytes) -> bool {
+        self.store.mend(seq, ts, record)
+    }
+
+    /// The disk does not give back the block of a message; see [`Store::give_up_block`].
+    pub fn give_up_block(&mut self, seq: StreamSeq) {
+        self.store.give_up_block(seq);
+    }
+
+    /// Reads the first block from a message on to see whether it is sound; see [`Store::scrub`].
+    pub fn scrub(&mut self, from: StreamSeq) -> Option<StreamSeq> {
+        self.store.scrub(from)
+    }
 }
 
 fn store_kind(config: &StreamConfig) -> StoreKind {

@@ -781,20 +781,16 @@ fn a_silent_client_is_pinged_and_then_cut() {
 }
 
 #[test]
-fn a_client_library_is_pinged_right_after_its_first_pong() {
-    // The round trip is known early; who names no language gets the first PING when it is due.
-    check(
-        r#"CONNECT {"verbose":false,"lang":"go"}
-           PING
-           PONG
-           PING
-           !wait 3000"#,
-        &expect![[r#"
-            < PONG
-            < PING
-            < PONG
-        "#]],
-    );
+fn the_time_up_to_connect_stands_for_a_round_trip_until_one_is_measured() {
+    let mut session = Session::new(settings());
+    assert_eq!(session.inbound.rtt(), None);
+    session.pass(Duration::from_millis(300));
+    session.receive(b"CONNECT {\"verbose\":false}\r\nPING\r\n");
+    assert_eq!(session.inbound.rtt(), Some(Duration::from_millis(300)));
+    session.pass(Duration::from_millis(2000));
+    session.pass(Duration::from_millis(7));
+    session.receive(b"PONG\r\n");
+    assert_eq!(session.inbound.rtt(), Some(Duration::from_millis(7)));
 }
 
 #[test]

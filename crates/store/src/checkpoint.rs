@@ -210,7 +210,8 @@ impl Store {
         let Some(file) = self.block_path(block.info.id) else {
             return Err(StoreError::Checkpoint("a block has no file name"));
         };
-        if !self.list_summary(&block, &file, disk)? && !self.list_frames(&block, &file, disk)? {
+        let listed = self.list_summary(&block, &file, disk)?;
+        if !listed && !self.list_frames(&block, &file, disk)? {
             if on_loss == OnLoss::Refuse {
                 let lost = block.live.len();
                 return Err(StoreError::Block { file, lost });
@@ -228,7 +229,11 @@ impl Store {
         self.totals.bytes += block.live_bytes;
         self.totals.digest = self.totals.digest.wrapping_add(block.digest);
         self.totals.last_seq = block.info.last_seq;
-        self.blocks.insert(block.info.first_seq, block);
+        let key = block.info.first_seq;
+        self.blocks.insert(key, block);
+        if !listed {
+            self.suspect(key);
+        }
         Ok(())
     }
 

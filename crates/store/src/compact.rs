@@ -24,7 +24,9 @@ pub(crate) struct Compactor {
     /// Blocks (first sequence) that may be worth it.
     candidates: BTreeSet<u64>,
     /// Blocks that cannot be read; left alone.
-    refused: BTreeSet<u64>,
+    pub(crate) refused: BTreeSet<u64>,
+    /// Damaged blocks; see `mend`.
+    pub(crate) suspects: BTreeSet<u64>,
     job: Option<Job>,
 }
 
@@ -44,6 +46,23 @@ struct Job {
     out: BTreeSet<IoToken>,
     sync: Option<IoToken>,
     abandoned: bool,
+    /// Its only source is damaged.
+    mends: bool,
+}
+
+/// How the messages of a source got into the new file.
+enum Copied {
+    /// All that are live.
+    Whole,
+    /// Some fail their checks.
+    Damaged,
+}
+
+impl Compactor {
+    /// Whether a damaged block is being written again.
+    pub(crate) fn mends(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.mends)
+    }
 }
 
 impl Store {
@@ -75,10 +94,13 @@ impl Store {
             return;
         }
         let idle = |job: &Job| job.out.is_empty() && job.sync.is_none() && job.reading.is_none();
-        if let Some(job) = self.compactor.job.take_if(|job| job.abandoned && idle(job))
-            && job.created
-        {
-            self.free_file(job.id, false);
+        if let Some(job) = self.compactor.job.take_if(|job| job.abandoned && idle(job)) {
+            if job.created {
+                self.free_file(job.id, false);
+            }
+            if job.mends {
+                job.sources.iter().for_each(|(key, _)| self.suspect(*key));
+            }
         }
         if self.compactor.job.is_none() && !self.writes_are_stalled() {
             self.start_job();
@@ -108,6 +130,38 @@ impl Store {
     }
 
     fn start_job(&mut self) {
+        let (sources, mends) = match self.next_to_mend() {
+            Some(damaged) => (vec![damaged], true),
+            None => match self.next_to_tidy() {
+                Some(sources) => (sources, false),
+                None => return,
+            },
+        };
+        let id = self.files.next_id();
+        let Some(file) = self.block_path(id) else { return };
+        let create = self.io.ask(IoOp::Create {
+            file: file.clone(),
+            len: 0,
+        });
+        self.compactor.job = Some(Job {
+            id,
+            file,
+            unread: sources.iter().copied().collect(),
+            sources,
+            reading: None,
+            builder: Some(BlockBuilder::new(id, PIECE_BYTES)),
+            done: None,
+            created: false,
+            pieces: VecDeque::new(),
+            out: BTreeSet::from([create]),
+            sync: None,
+            abandoned: false,
+            mends,
+        });
+    }
+
+    /// The next blocks that are worth it.
+    fn next_to_tidy(&mut self) -> Option<Vec<(u64, u64)>> {
         while let Some(key) = self.compactor.candidates.pop_first() {
             let Some(block) = self.blocks.get(&key) else {
                 continue;
@@ -117,31 +171,11 @@ impl Store {
             }
             let sources = self.sources_around(key);
             // Alone, a small block stays what it is.
-            if sources.len() == 1 && !is_sparse(block) {
-                continue;
+            if sources.len() > 1 || is_sparse(block) {
+                return Some(sources);
             }
-            let id = self.files.next_id();
-            let Some(file) = self.block_path(id) else { return };
-            let create = self.io.ask(IoOp::Create {
-                file: file.clone(),
-                len: 0,
-            });
-            self.compactor.job = Some(Job {
-                id,
-                file,
-                unread: sources.iter().copied().collect(),
-                sources,
-                reading: None,
-                builder: Some(BlockBuilder::new(id, PIECE_BYTES)),
-                done: None,
-                created: false,
-                pieces: VecDeque::new(),
-                out: BTreeSet::from([create]),
-                sync: None,
-                abandoned: false,
-            });
-            return;
         }
+        None
     }
 
     fn is_usable(&self, block: &Block) -> bool {
@@ -229,19 +263,7 @@ impl Store {
             return StoreEvent::Nothing;
         };
         if job.reading.take_if(|reading| *reading == token).is_some() {
-            let source = job.unread.pop_front();
-            let data = match result {
-                Ok(IoOutput::Data(data)) => Some(data),
-                Ok(_) | Err(_) => None,
-            };
-            let copied = data
-                .zip(source)
-                .is_some_and(|(data, (key, id))| self.copy_source(key, id, data));
-            if !copied && let Some(job) = &mut self.compactor.job {
-                job.abandoned = true;
-                self.compactor.refused.extend(source.map(|(key, _)| key));
-            }
-            return StoreEvent::Nothing;
+            return self.source_read(result);
         }
         let synced = job.sync.take_if(|sync| *sync == token).is_some();
         job.out.remove(&token);
@@ -257,25 +279,63 @@ impl Store {
         }
     }
 
-    /// Copies the live messages of a source; `false` if any of them is damaged or missing.
-    fn copy_source(&mut self, key: u64, id: u64, file: &Bytes) -> bool {
+    /// A source was read: its messages go into the new file.
+    fn source_read(&mut self, result: &Result<IoOutput, IoError>) -> StoreEvent {
         let Some(job) = &mut self.compactor.job else {
-            return true;
+            return StoreEvent::Nothing;
+        };
+        let Some((key, id)) = job.unread.pop_front() else {
+            return StoreEvent::Nothing;
+        };
+        let is_needed = self.blocks.get(&key).is_some_and(Block::needs_file);
+        let data = match result {
+            Ok(IoOutput::Data(data)) => data.clone(),
+            Ok(_) | Err(IoError::NotFound) => Bytes::new(),
+            Err(_) if job.mends && !is_needed => Bytes::new(),
+            Err(_) => {
+                job.abandoned = true;
+                self.compactor.refused.insert(key);
+                return StoreEvent::Nothing;
+            }
+        };
+        let mends = job.mends;
+        let copied = if mends {
+            self.copy_damaged(key, id, &data)
+        } else {
+            self.copy_source(key, id, &data)
+        };
+        if let (Copied::Damaged, Some(job)) = (copied, &mut self.compactor.job) {
+            job.abandoned = true;
+            self.suspect(key);
+            if let Some(block) = self.blocks.get(&key).filter(|_| mends) {
+                return StoreEvent::Damaged {
+                    from: StreamSeq(key),
+                    upto: StreamSeq(block.info.last_seq),
+                };
+            }
+        }
+        StoreEvent::Nothing
+    }
+
+    /// Copies the live messages of a source.
+    fn copy_source(&mut self, key: u64, id: u64, file: &Bytes) -> Copied {
+        let Some(job) = &mut self.compactor.job else {
+            return Copied::Whole;
         };
         let (Some(block), Some(builder)) = (
             self.blocks.get(&key).filter(|b| b.info.id == id),
             &mut job.builder,
         ) else {
-            return true;
+            return Copied::Whole;
         };
         if FileHeader::decode(file) != Ok(FileHeader { id }) {
-            return false;
+            return Copied::Damaged;
         }
         let mut left = block.live.len();
         let mut at = HEADER_BYTES;
         while left > 0 {
             let Some((frame, len)) = file.get(at..).and_then(|rest| Frame::parse(rest).ok()) else {
-                return false;
+                return Copied::Damaged;
             };
             at += len;
             if !block.is_live(frame.seq) {
@@ -284,12 +344,44 @@ impl Store {
             let bytes = file.slice_ref(frame.record.bytes());
             let sound = frame.record.check().is_ok() && builder.fits(frame.seq, len);
             if !sound || builder.push(frame.seq, frame.ts, &bytes).is_err() {
-                return false;
+                return Copied::Damaged;
             }
             left -= 1;
             job.pieces.extend(builder.take_piece(PIECE_BYTES));
         }
-        true
+        Copied::Whole
+    }
+
+    /// Copies the live messages of a damaged block: what is sound in the file, and for the rest what has come from
+    /// another replica. What is found to be lacking is noted.
+    fn copy_damaged(&mut self, key: u64, id: u64, file: &Bytes) -> Copied {
+        let Some(job) = &mut self.compactor.job else {
+            return Copied::Whole;
+        };
+        let (Some(block), Some(builder)) = (
+            self.blocks.get_mut(&key).filter(|b| b.info.id == id),
+            &mut job.builder,
+        ) else {
+            return Copied::Whole;
+        };
+        let mut lacking = Vec::new();
+        for rel in &block.live {
+            let seq = block.seq(rel);
+            let Some((ts, record)) = block.sound(rel, file) else {
+                lacking.push(rel);
+                continue;
+            };
+            if lacking.is_empty() {
+                let pushed = builder.push(seq, ts, &record);
+                debug_assert!(pushed.is_ok(), "records are parsed before they are taken");
+                job.pieces.extend(builder.take_piece(PIECE_BYTES));
+            }
+        }
+        if lacking.is_empty() {
+            return Copied::Whole;
+        }
+        block.damaged.extend(lacking);
+        Copied::Damaged
     }
 
     /// The new file is durable: it takes the place of its sources.
@@ -300,6 +392,8 @@ impl Store {
         let Some((info, index)) = job.done else {
             return StoreEvent::Nothing;
         };
+        let (from, upto) = (StreamSeq(info.first_seq), StreamSeq(info.last_seq));
+        let damaged = StoreEvent::Damaged { from, upto };
         let mut block = Block::new(info, RoaringBitmap::new());
         for row in index.rows() {
             let seq = info.first_seq + u64::from(row.rel);
@@ -322,9 +416,14 @@ impl Store {
             .fold(0_u64, |sum, source| sum.wrapping_add(source.digest));
         if digest != block.digest {
             // The copy is not what the sources hold: it is not used, and they are left alone.
-            self.compactor.refused.extend(sources);
+            for key in sources {
+                self.compactor.refused.insert(key);
+                if let Some(source) = self.blocks.get_mut(&key) {
+                    source.copies.clear();
+                }
+            }
             self.free_file(info.id, false);
-            return StoreEvent::Nothing;
+            return if job.mends { damaged } else { StoreEvent::Nothing };
         }
         for key in sources {
             self.drop_block(key);
@@ -336,9 +435,10 @@ impl Store {
         self.blocks.insert(info.first_seq, block);
         self.keep_index(info.first_seq, index);
         self.note_new(info.first_seq);
-        StoreEvent::Sealed {
-            from: StreamSeq(info.first_seq),
-            upto: StreamSeq(info.last_seq),
+        if job.mends {
+            StoreEvent::Mended { from, upto }
+        } else {
+            StoreEvent::Sealed { from, upto }
         }
     }
 }

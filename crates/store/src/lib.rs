@@ -17,6 +17,7 @@ mod codec;
 mod compact;
 mod files;
 mod filters;
+mod mend;
 mod postings;
 mod purge;
 mod query;

@@ -41,6 +41,11 @@ enum Read {
         key: u64,
         id: u64,
     },
+    /// The whole file, to see whether it is sound.
+    Scrub {
+        key: u64,
+        id: u64,
+    },
     /// The frames from `offset` to `end`.
     Chunk {
         key: u64,
@@ -61,7 +66,10 @@ struct Chunk {
 impl Read {
     const fn block(self) -> (u64, u64) {
         match self {
-            Self::Index { key, id } | Self::Rebuild { key, id } | Self::Chunk { key, id, .. } => (key, id),
+            Self::Index { key, id }
+            | Self::Rebuild { key, id }
+            | Self::Scrub { key, id }
+            | Self::Chunk { key, id, .. } => (key, id),
         }
     }
 }
@@ -88,6 +96,11 @@ impl ReadState {
 
     fn is_reading(&self, wanted: impl Fn(&Read) -> bool) -> bool {
         self.pending.values().any(wanted)
+    }
+
+    /// A block is being read whole.
+    pub(crate) fn scrubbed(&mut self, token: IoToken, key: u64, id: u64) {
+        self.pending.insert(token, Read::Scrub { key, id });
     }
 
     /// A block is gone: so is what was kept of it.
@@ -134,7 +147,7 @@ impl Store {
         need.record && self.read_chunk(need.seq.value())
     }
 
-    fn read_index(&mut self, key: u64, id: u64) {
+    pub(crate) fn read_index(&mut self, key: u64, id: u64) {
         let same = |read: &Read| {
             matches!(read, Read::Index { .. } | Read::Rebuild { .. }) && read.block() == (key, id)
         };
@@ -165,7 +178,7 @@ impl Store {
         let Some(row) = index.rows().get(place).filter(|row| row.rel == rel) else {
             return false;
         };
-        if block.damaged.contains(&rel) || !block.live.contains(rel) || self.reads.record(id, row).is_some() {
+        if block.is_damaged(rel) || !block.live.contains(rel) || self.reads.record(id, row).is_some() {
             return false;
         }
         let offset = u64::from(row.offset);
@@ -177,7 +190,7 @@ impl Store {
                 end,
                 ..
             } => other == id && start <= offset && row_end <= end,
-            Read::Index { .. } | Read::Rebuild { .. } => false,
+            Read::Index { .. } | Read::Rebuild { .. } | Read::Scrub { .. } => false,
         };
         if self.reads.is_reading(covers) {
             return true;
@@ -229,8 +242,12 @@ impl Store {
         };
         Some(match read {
             Read::Index { .. } => self.index_read(key, &data),
+            Read::Scrub { .. } => self.scrub_read(key, &data),
             Read::Rebuild { .. } => match rebuild(&block.info, &data) {
-                Ok(index) => self.index_arrived(key, index),
+                Ok(index) => {
+                    self.suspect(key);
+                    self.index_arrived(key, index)
+                }
                 Err(_) => self.index_lost(key),
             },
             Read::Chunk { offset, end, .. } => self.chunk_read(key, offset, end, data),
@@ -282,6 +299,7 @@ impl Store {
         };
         block.broken = true;
         let (from, upto) = (key, block.info.last_seq);
+        self.suspect(key);
         self.reads.waiting.retain(|seq| !(from..=upto).contains(seq));
         StoreEvent::Damaged {
             from: StreamSeq(from),
@@ -308,9 +326,8 @@ impl Store {
             let Some(old) = self.reads.indexes.pop_front() else {
                 return;
             };
-            if old == key || Some(old) == first || self.reads.is_reading(|read| read.block().0 == old) {
-                // The first block's index says what comes next when the stream is trimmed; records that are being
-                // read are compared with theirs.
+            if old == key || Some(old) == first || self.needs_index(old) {
+                // The first block's index says what comes next when the stream is trimmed.
                 self.reads.indexes.push_back(old);
                 continue;
             }
@@ -318,6 +335,16 @@ impl Store {
                 self.reads.index_bytes -= index.memory();
             }
         }
+    }
+
+    /// Records that are being read are compared with the index of their block, and so are those that come from another
+    /// replica in place of damaged ones.
+    fn needs_index(&self, key: u64) -> bool {
+        self.reads.is_reading(|read| read.block().0 == key)
+            || self
+                .blocks
+                .get(&key)
+                .is_some_and(|block| !block.damaged.is_empty())
     }
 
     fn chunk_read(&mut self, key: u64, offset: u64, end: u64, data: Bytes) -> StoreEvent {
@@ -354,20 +381,11 @@ impl Store {
         block.damaged.extend(bad);
         self.reads.keep_chunk(chunk, self.config.data_cache_bytes);
         if damaged {
+            self.suspect(key);
             StoreEvent::Damaged { from, upto }
         } else {
             StoreEvent::Arrived { from, upto }
         }
-    }
-
-    /// Messages that are known to be unreadable. They count in every total until they are removed, or the replica is
-    /// rebuilt from another one.
-    pub fn damaged(&self) -> impl Iterator<Item = StreamSeq> {
-        self.blocks.values().flat_map(|block| {
-            let live = block.live.iter();
-            live.filter(|rel| block.broken || block.damaged.contains(rel))
-                .map(|rel| StreamSeq(block.seq(rel)))
-        })
     }
 
     /// Memory that indexes and records read from blocks take, in bytes: what [`Store::shed`] can free.
@@ -382,11 +400,11 @@ impl Store {
         self.reads.chunk_bytes = 0;
         let first = self.blocks.first_key_value().map(|(&key, _)| key);
         for key in std::mem::take(&mut self.reads.indexes) {
-            let is_read = self.reads.is_reading(|read| read.block().0 == key);
+            let is_needed = self.needs_index(key);
             let Some(block) = self.blocks.get_mut(&key) else {
                 continue;
             };
-            if Some(key) == first || is_read {
+            if Some(key) == first || is_needed {
                 self.reads.indexes.push_back(key);
             } else if let Some(index) = block.index.take() {
                 self.reads.index_bytes -= index.memory();

@@ -344,6 +344,7 @@ impl Store {
         block.live_data -= crate::block::FRAME_HEAD_BYTES as u64 + u64::from(extent.len());
         block.digest = block.digest.wrapping_sub(hash);
         block.damaged.remove(&rel);
+        block.copies.remove(&rel);
         block.dirty = true;
         if block.live.is_empty() {
             self.drop_block(key);
@@ -391,11 +392,14 @@ impl Store {
         else {
             return Lookup::Missing;
         };
-        let damaged = block
-            .rel(seq.value())
-            .is_some_and(|rel| block.damaged.contains(&rel));
-        if damaged || block.broken {
-            return Lookup::Damaged;
+        if let Some(rel) = block.rel(seq.value()).filter(|rel| block.is_damaged(*rel)) {
+            return block.copy(rel).map_or(Lookup::Damaged, |(ts, record)| {
+                Lookup::Found(Stored {
+                    seq,
+                    ts: Wall(*ts),
+                    record: record.clone(),
+                })
+            });
         }
         let found = block.row(seq.value()).and_then(|(_, row)| {
             Some(Stored {

@@ -222,9 +222,16 @@ pub enum StoreEvent {
         /// Last sequence in the block.
         upto: StreamSeq,
     },
-    /// Bytes of this block fail their checksums. [`crate::Store::damaged`] lists the messages. Whoever waits for
-    /// something of `from..=upto` must ask again, too.
+    /// Bytes of this block fail their checksums. [`crate::Store::damaged`] lists the messages, [`crate::Store::mend`]
+    /// takes them from another replica. Whoever waits for something of `from..=upto` must ask again, too.
     Damaged {
+        /// First sequence in the block.
+        from: StreamSeq,
+        /// Last sequence in the block.
+        upto: StreamSeq,
+    },
+    /// A block that was damaged is written again, whole. Whoever waits for something of `from..=upto` must ask again.
+    Mended {
         /// First sequence in the block.
         from: StreamSeq,
         /// Last sequence in the block.

@@ -257,6 +257,10 @@ pub struct TidelockStream {
     pub in_flight: u64,
     /// This server leads the stream.
     pub leader: bool,
+    /// Messages that are known to be damaged on this server's disk and have not come from another replica.
+    pub damaged: u64,
+    /// Messages that were damaged and have come from another replica, since the start.
+    pub mended: u64,
 }
 
 /// The raft group of a consumer.

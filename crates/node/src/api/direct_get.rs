@@ -14,7 +14,7 @@ use tidelock_api::Time;
 use tidelock_base::{LogIndex, StreamSeq};
 use tidelock_jetstream::stream::Stream;
 use tidelock_record::RecordView;
-use tidelock_store::{Filters, Lookup, Need, Stored, Unanswered};
+use tidelock_store::{Filters, Lookup, Need, Store, Stored, Unanswered};
 
 /// Subjects of one `multi_last`.
 const MULTI_LAST_MAX: usize = 1024;
@@ -30,15 +30,15 @@ pub(super) enum Stop {
     Missing,
     /// It has to be read from disk first.
     Cold(Need),
-    /// Its bytes are damaged.
-    Damaged,
+    /// It is damaged here.
+    Damaged(StreamSeq),
 }
 
 impl From<Unanswered> for Stop {
     fn from(why: Unanswered) -> Self {
         match why {
             Unanswered::Need(need) => Self::Cold(need),
-            Unanswered::Damaged(_) => Self::Damaged,
+            Unanswered::Damaged(seq) => Self::Damaged(seq),
         }
     }
 }
@@ -121,7 +121,14 @@ impl Core {
         match stop {
             Stop::Cold(need) => self.fetch_for(job, need),
             Stop::Missing => self.reply_status(&job.request, NOT_FOUND, ""),
-            Stop::Damaged => self.reply_status(&job.request, DAMAGED, ""),
+            Stop::Damaged(seq) => {
+                let group = job.group;
+                if let Some(Waiter::Api(job)) =
+                    self.wait_for_copy(group, seq, Waiter::Api(job.at(Stage::Read)))
+                {
+                    self.reply_status(&job.request, DAMAGED, "");
+                }
+            }
         }
     }
 
@@ -151,7 +158,14 @@ impl Core {
                     let group = job.group;
                     return self.fetch(group, need, Waiter::Api(job.at(Stage::Direct(batch))));
                 }
-                Some(Err(Stop::Damaged)) => return self.reply_status(&job.request, DAMAGED, ""),
+                Some(Err(Stop::Damaged(seq))) => {
+                    let group = job.group;
+                    let waiter = Waiter::Api(job.at(Stage::Direct(batch)));
+                    if let Some(Waiter::Api(job)) = self.wait_for_copy(group, seq, waiter) {
+                        self.reply_status(&job.request, DAMAGED, "");
+                    }
+                    return;
+                }
             };
             let size = (stored.record.len() as u64).saturating_sub(tidelock_record::RECORD_HEAD_BYTES as u64);
             if batch.sent > 0 && batch.bytes.saturating_add(size) > bytes_max {
@@ -240,14 +254,14 @@ impl Batch {
         let store = stream.store();
         match &mut self.source {
             Source::From(from, filters) => match store.next_matching(*from, filters)? {
-                Some(seq) => fetched(store.get(seq)).map(Some),
+                Some(seq) => fetched(store, seq).map(Some),
                 None => Ok(None),
             },
             Source::List(left, current) => loop {
                 let Some(seq) = current.take().or_else(|| left.next()) else {
                     return Ok(None);
                 };
-                match fetched(store.get(seq)) {
+                match fetched(store, seq) {
                     // Overwritten while an earlier one was read from disk.
                     Err(Stop::Missing) => {}
                     Err(stop) => {
@@ -304,12 +318,12 @@ fn write_header(
     out.extend_from_slice(b"\r\n");
 }
 
-fn fetched(lookup: Lookup) -> Result<Stored, Stop> {
-    match lookup {
+fn fetched(store: &Store, seq: StreamSeq) -> Result<Stored, Stop> {
+    match store.get(seq) {
         Lookup::Found(stored) => Ok(stored),
         Lookup::Missing => Err(Stop::Missing),
         Lookup::Cold(need) => Err(Stop::Cold(need)),
-        Lookup::Damaged => Err(Stop::Damaged),
+        Lookup::Damaged => Err(Stop::Damaged(seq)),
     }
 }
 
@@ -324,7 +338,7 @@ pub(super) fn find(stream: &Stream, query: &Query) -> Result<Stored, Stop> {
             store.next_matching(from, filters)?.ok_or(Stop::Missing)?
         }
     };
-    fetched(store.get(seq))
+    fetched(store, seq)
 }
 
 fn first_of(stream: &Stream, start: Start) -> Result<StreamSeq, Stop> {

@@ -1,9 +1,10 @@
 //! STREAM.MSG.GET: one stored message in JSON. Served by the stream's leader after a read.
 
-use super::Job;
 use super::direct_get::{Stop, find};
 use super::direct_rules::{Query, stored};
 use super::subjects::Call;
+use super::{Job, Stage};
+use crate::groups::Waiter;
 use crate::worker::Core;
 use tidelock_api::{MsgGetRequest, MsgGetResponse, ResponseKind, StoredMsg, Time, decode_strict};
 use tidelock_base::{ApiError, ApiErrorCode};
@@ -25,9 +26,14 @@ impl Core {
             Err(Stop::Missing) => {
                 return self.refuse(&job.request, call.endpoint, &ApiErrorCode::NoMessageFound.into());
             }
-            Err(Stop::Damaged) => {
-                let error = ApiError::text(ApiErrorCode::StreamGeneralErrorF, "message is damaged");
-                return self.refuse(&job.request, call.endpoint, &error);
+            Err(Stop::Damaged(seq)) => {
+                let group = job.group;
+                let waiter = Waiter::Api(job.at(Stage::Read));
+                if let Some(Waiter::Api(job)) = self.wait_for_copy(group, seq, waiter) {
+                    let error = ApiError::text(ApiErrorCode::StreamGeneralErrorF, "message is damaged");
+                    self.refuse(&job.request, call.endpoint, &error);
+                }
+                return;
             }
         };
         let Ok(record) = RecordView::parse(&found.record) else {

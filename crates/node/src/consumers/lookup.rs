@@ -48,14 +48,10 @@ impl<'a> View<'a> {
         Next::Cold
     }
 
-    /// The block of a message is damaged beyond repair; it must come from another replica, and nothing that lies
-    /// behind it can be found until then.
+    /// The block of a message is damaged; it must come from another replica, and nothing that lies behind it can be
+    /// found until then.
     fn damaged(&self, seq: StreamSeq) -> Next {
-        tracing::warn!(
-            "Consumer {:?} waits: message {seq} is damaged on disk",
-            self.consumer.name()
-        );
-        Next::Cold
+        self.cold(Need { seq, record: true })
     }
 }
 

@@ -93,6 +93,12 @@ impl Core {
                 Out::Message(outgoing) => match stream.store().get(outgoing.delivered.stream_seq) {
                     Lookup::Found(stored) => Some(stored),
                     Lookup::Cold(need) => return Some(need),
+                    Lookup::Damaged if self.awaits_copy(group, outgoing.delivered.stream_seq) => {
+                        return Some(Need {
+                            seq: outgoing.delivered.stream_seq,
+                            record: true,
+                        });
+                    }
                     Lookup::Missing | Lookup::Damaged => {
                         one.outbox.pop_front();
                         continue;

@@ -138,6 +138,7 @@ impl Core {
                     Progress::More
                 }
             }
+            Ok(Step::Damaged(seq)) if slot.awaits_copy(seq) => Progress::Waits,
             Ok(Step::Damaged(seq)) => {
                 slot.spoil();
                 Progress::Stops(format!("message {seq} is damaged on disk"))

@@ -13,7 +13,7 @@ use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{GroupId, Mono};
+use tidelock_base::{GroupId, Mono, StreamSeq};
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 use tidelock_replica::LogPosition;
 use tidelock_store::CheckpointKind;
@@ -304,21 +304,30 @@ impl Core {
         use tidelock_store::StoreEvent;
         let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
+        let has_others = slot.has_others();
         let Machine::Stream(stream) = &mut slot.machine else {
             return;
         };
         match stream.io_done(done) {
             StoreEvent::Nothing => {}
             StoreEvent::Sealed { .. } => self.trouble_over(What::Blocks),
-            StoreEvent::Arrived { from, upto } | StoreEvent::Damaged { from, upto } => {
-                slot.wake_fetches(from, upto);
-                if slot.unread.arrived(from, upto) {
-                    self.trouble_over(What::Reads(group));
-                }
+            StoreEvent::Arrived { from, upto } => self.block_answered(group, from, upto),
+            StoreEvent::Mended { from, upto } => {
+                self.block_answered(group, from, upto);
+                // The last one names the damaged file.
+                self.want_checkpoint(group);
+            }
+            StoreEvent::Damaged { from, upto } => {
+                self.damage_found(group);
+                self.block_answered(group, from, upto);
             }
             StoreEvent::ReadFailed { from, upto, error } => {
-                slot.unread.failed(from, upto, now);
                 let name = slot.name.clone();
+                if slot.unread.failed(from, upto, now) && has_others {
+                    stream.give_up_block(from);
+                    self.damage_found(group);
+                    self.block_answered(group, from, upto);
+                }
                 self.trouble(
                     What::Reads(group),
                     &format_args!("A block of stream {name:?} could not be read and is tried again: {error}"),
@@ -336,6 +345,15 @@ impl Core {
             }
         }
         self.store_io(group);
+    }
+
+    /// Something of a block was read, or cannot be: those that wait for it ask again.
+    fn block_answered(&mut self, group: GroupId, from: StreamSeq, upto: StreamSeq) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        slot.wake_fetches(from, upto);
+        if slot.unread.arrived(from, upto) {
+            self.trouble_over(What::Reads(group));
+        }
     }
 }
 

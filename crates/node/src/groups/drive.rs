@@ -47,6 +47,7 @@ impl Core {
         }
         self.tick_lane();
         self.tick_space();
+        self.tick_scrub();
         self.tick_formation();
         self.tick_membership();
     }
@@ -83,6 +84,7 @@ impl Core {
                 self.apply(group);
                 self.serve_reads(group);
                 self.tick_snapshots(group);
+                self.mend(group);
                 self.store_io(group);
                 self.arm_group(group);
             }
@@ -329,6 +331,7 @@ impl Core {
             slot.due(now),
             slot.write_again_at,
             slot.unread.deadline(),
+            slot.mending.deadline(),
             slot.transfers.deadline(),
             slot.reads.deadline(slot.leads),
             consumers,

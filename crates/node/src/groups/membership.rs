@@ -93,7 +93,7 @@ impl Core {
             }
             return true;
         }
-        self.formation_request(request) || self.file_request(request)
+        self.formation_request(request) || self.file_request(request) || self.messages_request(request)
     }
 
     /// Brings a stream's group one step nearer to what the metadata lists.

@@ -32,11 +32,13 @@ mod hand_over;
 mod lane;
 mod listing;
 mod membership;
+mod mending;
 mod meta;
 mod open;
 mod presence;
 mod reads;
 mod room;
+mod scrub;
 mod snapshot;
 mod stamp;
 mod status;
@@ -80,6 +82,8 @@ pub(crate) enum Waiter {
     Ack(consumers::AckWaiter),
     /// A source that waits for its batch.
     Source(crate::sources::SourceWaiter),
+    /// Another replica that has asked for messages.
+    Messages(Box<crate::cell::Request>),
 }
 
 /// How a command or read ended.
@@ -165,6 +169,7 @@ pub(crate) struct Slot {
     write_again_at: Option<Mono>,
     /// Blocks that could not be read.
     unread: unread::Unread,
+    mending: mending::Mending,
     checkpoint: checkpoint::State,
     transfers: snapshot::Transfers,
     /// Where the log ended when the members last changed. What is committed beyond was sent along with the news that
@@ -236,6 +241,7 @@ pub(crate) struct Groups {
     files: checkpoint::Files,
     trouble: trouble::Trouble,
     space: room::Space,
+    scrub: scrub::Scrub,
     wanted_checkpoints: BTreeSet<GroupId>,
 }
 
@@ -345,8 +351,8 @@ impl Core {
         let Machine::Stream(stream) = &mut slot.machine else {
             return;
         };
-        // What could not be read just now is asked for again after a pause.
-        if slot.unread.pauses(need.seq) || stream.fetch(need) {
+        // What could not be read just now is asked for again after a pause; what is damaged comes from elsewhere.
+        if slot.unread.pauses(need.seq) || stream.fetch(need) || stream.store().is_damaged(need.seq) {
             slot.fetches.push(Fetch {
                 seq: need.seq,
                 waiter,
@@ -363,6 +369,7 @@ impl Core {
             Waiter::Api(job) => self.api_done(job, done),
             Waiter::Ack(waiter) => self.ack_done(waiter, done),
             Waiter::Source(waiter) => self.source_done(waiter, done),
+            Waiter::Messages(request) => self.give_messages(request),
         }
     }
 
@@ -375,6 +382,7 @@ impl Core {
             self.groups.formation.deadline(),
             self.groups.membership_at,
             self.groups.space.deadline(),
+            self.groups.scrub.deadline(),
         ]
         .into_iter()
         .flatten()

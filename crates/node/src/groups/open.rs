@@ -338,6 +338,7 @@ impl Core {
             write_again_at: None,
             fetches: Vec::new(),
             unread: super::unread::Unread::default(),
+            mending: super::mending::Mending::default(),
             unsynced: VecDeque::new(),
             armed: None,
             handing_over: false,

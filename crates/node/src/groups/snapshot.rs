@@ -8,6 +8,7 @@
 
 use super::chain::{Checkpoint, put, put_with, take};
 use super::checkpoint::{self, FileJob, blocks_folder};
+use super::mending::MESSAGES_NUMBERS;
 use super::open::Birth;
 use super::trouble::What;
 use super::{Machine, Slot};
@@ -370,6 +371,10 @@ impl Core {
 
     /// A reply between nodes; `false` if it is for a client's request.
     pub(crate) fn internal_reply(&mut self, reply: &Reply) -> bool {
+        if reply.id.number & MESSAGES_NUMBERS != 0 {
+            self.messages_came(GroupId(reply.id.number & !MESSAGES_NUMBERS), reply);
+            return true;
+        }
         if reply.id.number & FILE_NUMBERS == 0 {
             return false;
         }

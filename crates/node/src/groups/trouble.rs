@@ -41,6 +41,8 @@ pub(super) enum What {
     Snapshots,
     /// Blocks of a stream are not read.
     Reads(GroupId),
+    /// Messages of a stream are damaged.
+    Damage(GroupId),
 }
 
 impl What {
@@ -54,6 +56,7 @@ impl What {
             Self::Blocks => "Blocks of streams are written again",
             Self::Checkpoints => "Checkpoints of streams are written again",
             Self::Reads(_) => "Blocks of a stream can be read again",
+            Self::Damage(_) => "Damaged blocks of a stream are written again",
             Self::Snapshots => "Received snapshots of streams can be read again",
         }
     }
@@ -191,7 +194,7 @@ impl Core {
         let waits = match &waiter {
             Waiter::Api(job) => slot.is_behind(job.request()),
             Waiter::Ack(AckWaiter::Pull(request, _)) => slot.is_behind(request),
-            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Nobody => false,
+            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Messages(_) | Waiter::Nobody => false,
         };
         if waits {
             self.end(waiter, Done::Refused(ApiErrorCode::ClusterNotAvail));
@@ -245,7 +248,7 @@ impl Core {
                     replies: Vec::new(),
                 }))
             }
-            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Nobody => Some(waiter),
+            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Messages(_) | Waiter::Nobody => Some(waiter),
         }
     }
 }
@@ -256,7 +259,7 @@ impl Waiter {
         match self {
             Self::Api(_) => true,
             Self::Ack(AckWaiter::Acked { replies, .. }) => !replies.is_empty(),
-            Self::Ack(_) | Self::Source(_) | Self::Nobody => false,
+            Self::Ack(_) | Self::Source(_) | Self::Messages(_) | Self::Nobody => false,
         }
     }
 }

@@ -11,6 +11,9 @@ use tidelock_base::{Mono, StreamSeq};
 /// A block that could not be read is asked for again after this long.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
+/// A block that could not be read so often in a row is taken for damaged.
+const READS_MAX: u32 = 5;
+
 /// The blocks of one stream that could not be read.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
@@ -24,16 +27,27 @@ struct Failed {
     upto: StreamSeq,
     /// It is left alone until then; `None`: it may be asked for.
     until: Option<Mono>,
+    /// So many times in a row.
+    times: u32,
 }
 
 impl Unread {
-    /// A read of a block has failed.
-    pub(super) fn failed(&mut self, from: StreamSeq, upto: StreamSeq, now: Mono) {
-        let until = Some(now + READ_AGAIN);
+    /// A read of a block has failed. Answers whether it has failed so often that it is to come from elsewhere.
+    pub(super) fn failed(&mut self, from: StreamSeq, upto: StreamSeq, now: Mono) -> bool {
+        let mut block = Failed {
+            from,
+            upto,
+            until: Some(now + READ_AGAIN),
+            times: 1,
+        };
         match self.blocks.iter_mut().find(|block| block.from == from) {
-            Some(block) => *block = Failed { from, upto, until },
-            None => self.blocks.push(Failed { from, upto, until }),
+            Some(before) => {
+                block.times += before.times;
+                *before = block;
+            }
+            None => self.blocks.push(block),
         }
+        block.times >= READS_MAX
     }
 
     /// Something was read, or is known to be damaged. Answers whether nothing is left that had failed, and something
@@ -99,7 +113,7 @@ mod tests {
             !unread.arrived(StreamSeq(1), StreamSeq(100)),
             "nothing had failed"
         );
-        unread.failed(StreamSeq(1), StreamSeq(9), start);
+        assert!(!unread.failed(StreamSeq(1), StreamSeq(9), start));
         unread.failed(StreamSeq(20), StreamSeq(29), start + READ_AGAIN / 2);
         assert!(unread.pauses(StreamSeq(9)) && !unread.pauses(StreamSeq(10)) && unread.pauses(StreamSeq(20)));
         assert_eq!(unread.deadline(), Some(start + READ_AGAIN));
@@ -113,5 +127,7 @@ mod tests {
         assert!(unread.pauses(StreamSeq(1)));
         assert!(unread.arrived(StreamSeq(4), StreamSeq(6)));
         assert!(!unread.pauses(StreamSeq(1)) && unread.deadline().is_none());
+        let often = (0..READS_MAX).map(|_| unread.failed(StreamSeq(1), StreamSeq(9), start));
+        assert_eq!(often.filter(|often| *often).count(), 1, "the last of them");
     }
 }

@@ -219,6 +219,8 @@ impl Core {
                 term: slot.raft.term().0,
                 in_flight: slot.entries_in_flight() as u64,
                 leader: slot.leads,
+                damaged: slot.damaged_messages(),
+                mended: slot.mended_messages(),
             }),
             ..StreamDetail::default()
         }
@@ -292,6 +294,7 @@ impl Core {
         let problem = match &slot.failed {
             Some(failed) => format!("has stopped: {failed}"),
             None if slot.is_disputed() => "has replicas that differ".to_owned(),
+            None if slot.is_being_mended() => "has damaged messages".to_owned(),
             None if !self.is_current(slot) => "is not current".to_owned(),
             None => return None,
         };

@@ -37,7 +37,7 @@ impl Inbound {
             }
             Event::Ping => {
                 self.timers.active(now);
-                self.process_ping(now, host);
+                self.process_ping(host);
                 Ok(())
             }
             Event::Pong => {
@@ -258,7 +258,7 @@ impl Inbound {
         self.confirm(host);
     }
 
-    fn process_ping<H: Host>(&mut self, now: Mono, host: &mut H) {
+    fn process_ping<H: Host>(&mut self, host: &mut H) {
         let (out, pool) = host.outbound();
         out.pong(pool);
         if self.connect_received && !self.first_pong_sent {
@@ -268,11 +268,6 @@ impl Inbound {
             {
                 let (out, pool) = host.outbound();
                 out.info(&info, pool);
-            }
-            // Those that name no language are typed by hand, and are asked when their time comes.
-            if !self.connect.lang.is_empty() {
-                let (out, pool) = host.outbound();
-                self.timers.greeted(now, out, pool);
             }
         }
     }

@@ -25,8 +25,10 @@ pub(super) struct Timers {
     jitter: u32,
     pings_out: u32,
     ping_sent: Option<Mono>,
+    begun: Mono,
     rtt: Option<Duration>,
-    rtt_measured: Mono,
+    /// When the last PING was sent.
+    rtt_measured: Option<Mono>,
     last_activity: Mono,
 }
 
@@ -39,8 +41,9 @@ impl Timers {
             jitter,
             pings_out: 0,
             ping_sent: None,
+            begun: now,
             rtt: None,
-            rtt_measured: now,
+            rtt_measured: None,
             last_activity: now,
         }
     }
@@ -54,26 +57,19 @@ impl Timers {
         self.auth = None;
     }
 
-    /// CONNECT came for the first time: the next PING comes soon.
+    /// CONNECT came for the first time: the next PING comes soon. Until it is answered, the time since the connection
+    /// was made stands for a round trip, as nats-server has it.
     pub(super) fn connected(&mut self, now: Mono) {
+        self.rtt = Some(now.since(self.begun));
         let delay = self.ping_interval.min(FIRST_PING);
         let share = f64::from(self.jitter) / f64::from(u32::MAX);
         self.ping = now + delay + (delay / 5).mul_f64(share);
     }
 
-    /// The client has its first PONG and can take a PING at any time. The first one follows at once, so that whoever
-    /// looks at connections finds the round trip of short ones too.
-    pub(super) fn greeted(&mut self, now: Mono, out: &mut Outbound, pool: &mut ChunkPool) {
-        if self.rtt.is_none() && self.ping_sent.is_none() {
-            self.send_ping(now, out, pool);
-            self.ping = now + self.ping_interval;
-        }
-    }
-
     fn send_ping(&mut self, now: Mono, out: &mut Outbound, pool: &mut ChunkPool) {
         self.pings_out += 1;
         self.ping_sent = Some(now);
-        self.rtt_measured = now;
+        self.rtt_measured = Some(now);
         out.ping(pool);
     }
 
@@ -94,7 +90,7 @@ impl Timers {
 
     /// Whether a PING is due, as opposed to one that traffic makes needless.
     fn wants_ping(&self, now: Mono) -> bool {
-        let stale_rtt = self.rtt.is_none() || now.since(self.rtt_measured) > RTT_VALID;
+        let stale_rtt = self.rtt_measured.is_none_or(|at| now.since(at) > RTT_VALID);
         stale_rtt || now.since(self.last_activity) >= self.ping_interval
     }
 }

@@ -10,8 +10,9 @@ pub(crate) use builder::{BlockBuilder, Piece, rebuild};
 pub(crate) use format::{BlockInfo, FRAME_HEAD_BYTES, FileHeader, Frame, HEADER_BYTES, extent};
 pub(crate) use index::{BlockIndex, Row, read_summary};
 
+use bytes::Bytes;
 use roaring::RoaringBitmap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A block file of the store, as far as it is in memory. Sequences in sets are relative to `info.first_seq`.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Block {
     pub(crate) index: Option<Box<BlockIndex>>,
     /// Messages whose bytes failed their checksum.
     pub(crate) damaged: BTreeSet<u32>,
+    /// Time and record of damaged messages, from another replica: they count until the file is written again.
+    pub(crate) copies: BTreeMap<u32, (i64, Bytes)>,
     /// The index could not be brought back.
     pub(crate) broken: bool,
     /// Changed since the last checkpoint.
@@ -51,6 +54,7 @@ impl Block {
             first_ts: None,
             index: None,
             damaged: BTreeSet::new(),
+            copies: BTreeMap::new(),
             broken: false,
             dirty: true,
             saved: false,

@@ -1,0 +1,394 @@
+//! Stored messages that are damaged on this disk come from another replica (promise P4).
+//!
+//! ```text
+//!   this replica                            another one, and then the next
+//!     messages of these sequences? ------------>  reads them from its disk, if need be
+//!     <------------ those that it has; the rest it has not
+//!     each is compared with what the block's index says of it, and shown from then on;
+//!     when a block lacks nothing it is written again (`tidelock_store`, "Mending")
+//! ```
+//! A replica is not given up for damaged messages: the others may have damage elsewhere. Who needs a damaged message
+//! waits for it: a request, a consumer, and the entry that is being applied. When all other replicas that are reached
+//! were asked in vain, requests get an error, and the others are asked again after [`ASK_AGAIN`].
+//!
+//! A message is what the log has made of its sequence, on every replica that has it. So any replica can be asked, and
+//! one that does not have it is behind, has it damaged itself, or is ahead and has removed it.
+
+use super::chain::{put, take};
+use super::trouble::What;
+use super::{Machine, Slot, Waiter};
+use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
+use crate::worker::Core;
+use bytes::Bytes;
+use std::time::Duration;
+use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId, StreamSeq};
+use tidelock_jetstream::command::WindowKey;
+use tidelock_store::{Lookup, Need};
+
+/// Subject of a request for messages; never a client's.
+const MESSAGES_SUBJECT: &[u8] = b"$TL.MESSAGES";
+/// Request numbers from here on are requests for messages.
+pub(super) const MESSAGES_NUMBERS: u64 = 1 << 61;
+/// Messages of one request.
+const ASKED_MAX: usize = 512;
+/// Bytes of one answer, its first message apart.
+const ANSWER_BYTES: usize = 1 << 20;
+/// A replica that has not answered by then is asked no more for now.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// All others were asked in vain: they are asked again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Bytes of messages that wait in memory for their blocks to be written; no more are asked for beyond.
+const WAITING_BYTES: u64 = 64 << 20;
+
+/// What a replica does about its damaged messages.
+#[derive(Debug, Default)]
+pub(super) struct Mending {
+    asked: Option<Asked>,
+    /// Those that were asked for all that is wanted.
+    tried: Vec<ReplicaId>,
+    /// What the one that is asked now has answered so far.
+    answered: StreamSeq,
+    /// All have been tried.
+    again_at: Option<Mono>,
+    /// There is damage, or there was at the last look.
+    is_on: bool,
+    /// Messages that have come from other replicas since the start.
+    pub(super) mended: u64,
+}
+
+/// A request that is out.
+#[derive(Debug)]
+struct Asked {
+    replica: ReplicaId,
+    /// Comes back with the answer.
+    what: Bytes,
+    until: Mono,
+}
+
+impl Mending {
+    /// When something is to be done.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.asked.as_ref().map(|asked| asked.until).or(self.again_at)
+    }
+
+    /// The one that is asked now has nothing more.
+    fn next_replica(&mut self, replica: ReplicaId) {
+        self.tried.push(replica);
+        self.answered = StreamSeq(0);
+    }
+}
+
+impl Slot {
+    /// Whether a damaged message may come from another replica soon.
+    pub(crate) fn awaits_copy(&self, seq: StreamSeq) -> bool {
+        let Machine::Stream(stream) = &self.machine else {
+            return false;
+        };
+        self.has_others() && self.mending.again_at.is_none() && stream.store().may_be_mended(seq)
+    }
+
+    /// Damaged messages that have not come from elsewhere, as far as is known.
+    pub(crate) fn damaged_messages(&self) -> u64 {
+        match &self.machine {
+            Machine::Stream(stream) => stream.store().damaged().count() as u64,
+            Machine::Meta(_) => 0,
+        }
+    }
+
+    /// Messages that were damaged, and have come from other replicas, since the start.
+    pub(crate) const fn mended_messages(&self) -> u64 {
+        self.mending.mended
+    }
+
+    /// Whether it has damaged messages that others may have.
+    pub(crate) fn is_being_mended(&self) -> bool {
+        let Machine::Stream(stream) = &self.machine else {
+            return false;
+        };
+        self.has_others() && stream.store().damaged().next().is_some()
+    }
+
+    pub(super) fn has_others(&self) -> bool {
+        self.replicas.iter().any(|one| one.id != self.me)
+    }
+
+    /// Sequences that are wanted and that the one that is asked has not answered yet.
+    fn wanted(&self) -> Vec<StreamSeq> {
+        let Machine::Stream(stream) = &self.machine else {
+            return Vec::new();
+        };
+        let store = stream.store();
+        if store.copied_bytes() > WAITING_BYTES {
+            return Vec::new();
+        }
+        let wanted = store.damaged().filter(|seq| *seq > self.mending.answered);
+        wanted
+            .filter(|seq| store.may_be_mended(*seq))
+            .take(ASKED_MAX)
+            .collect()
+    }
+}
+
+impl Core {
+    /// A block was found damaged.
+    pub(super) fn damage_found(&mut self, group: GroupId) {
+        let Some(slot) = self.slot(group) else { return };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
+        let mut damaged = stream.store().damaged();
+        let Some(first) = damaged.next() else { return };
+        let count = 1 + damaged.count();
+        let remedy = if slot.has_others() {
+            "they are fetched from other replicas"
+        } else {
+            "there is no other replica"
+        };
+        let text = format!(
+            "JetStream stream '{} > {}': {count} messages are damaged on disk, the first is {first}; {remedy}",
+            self.account_name(slot.account),
+            slot.name,
+        );
+        self.trouble(What::Damage(group), &text);
+    }
+
+    /// Asks another replica for what is damaged, if anything is.
+    pub(super) fn mend(&mut self, group: GroupId) {
+        let now = self.now.mono;
+        let Some(slot) = self.groups.slots.get_mut(&group) else {
+            return;
+        };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
+        if !stream.store().has_damage() {
+            if std::mem::take(&mut slot.mending.is_on) {
+                self.mending_over(group);
+            }
+            return;
+        }
+        slot.mending.is_on = true;
+        if !slot.has_others() {
+            return;
+        }
+        let mending = &mut slot.mending;
+        if let Some(late) = mending.asked.take_if(|asked| asked.until <= now) {
+            mending.next_replica(late.replica);
+        }
+        if mending.asked.is_some() || mending.again_at.is_some_and(|at| at > now) {
+            return;
+        }
+        if mending.again_at.take().is_some() {
+            mending.tried.clear();
+        }
+        self.ask_for_messages(group);
+    }
+
+    /// Asks the next replica that has not been asked for all that is wanted.
+    fn ask_for_messages(&mut self, group: GroupId) {
+        let now = self.now.mono;
+        loop {
+            let Some(slot) = self.slot(group) else { return };
+            let wanted = slot.wanted();
+            if wanted.is_empty() && slot.mending.answered == StreamSeq(0) {
+                return;
+            }
+            let tried = &slot.mending.tried;
+            let untried = slot
+                .replicas
+                .iter()
+                .filter(|one| one.id != slot.me && !tried.contains(&one.id));
+            let next = untried
+                .filter(|one| self.is_online(one.node))
+                .map(|one| (one.id, one.node))
+                .next();
+            let Some((replica, node)) = next else {
+                return self.asked_in_vain(group);
+            };
+            let Some(slot) = self.groups.slots.get_mut(&group) else {
+                return;
+            };
+            if wanted.is_empty() {
+                slot.mending.next_replica(replica);
+                continue;
+            }
+            let mut what = Vec::with_capacity(wanted.len() * 8);
+            wanted
+                .iter()
+                .for_each(|seq| what.extend_from_slice(&seq.value().to_le_bytes()));
+            let what = Bytes::from(what);
+            slot.mending.asked = Some(Asked {
+                replica,
+                what: what.clone(),
+                until: now + ANSWER_MAX,
+            });
+            return self.send_for_messages(group, node, what);
+        }
+    }
+
+    fn send_for_messages(&mut self, group: GroupId, node: NodeId, what: Bytes) {
+        let request = Request {
+            id: RequestId {
+                sender: WindowKey {
+                    boot: self.shared.identity.boot,
+                    worker: self.id,
+                },
+                number: MESSAGES_NUMBERS | group.0,
+            },
+            node: self.shared.identity.node,
+            group: Some(group),
+            account: AccountId(0),
+            subject: Bytes::from_static(MESSAGES_SUBJECT),
+            reply: Bytes::new(),
+            header: Bytes::new(),
+            payload: what,
+            client: Bytes::new(),
+            after: 0,
+        };
+        self.send_cell(node, LaneKind::Bulk, Cell::Request(Box::new(request)));
+    }
+
+    /// Nobody who is reached has what is still wanted.
+    fn asked_in_vain(&mut self, group: GroupId) {
+        let now = self.now.mono;
+        let Some(slot) = self.slot_mut(group) else { return };
+        slot.mending.again_at = Some(now + ASK_AGAIN);
+        slot.mending.tried.clear();
+        slot.mending.answered = StreamSeq(0);
+        slot.wake_fetches(StreamSeq(0), StreamSeq(u64::MAX));
+        let Some(slot) = self.slot(group) else { return };
+        let Machine::Stream(stream) = &slot.machine else {
+            return;
+        };
+        let Some(first) = stream.store().damaged().next() else {
+            return;
+        };
+        let text = format!(
+            "JetStream stream '{} > {}': message {first} is damaged on disk, and no other replica that is reached has it",
+            self.account_name(slot.account),
+            slot.name,
+        );
+        self.trouble(What::Damage(group), &text);
+    }
+
+    /// Nothing is damaged any more.
+    fn mending_over(&mut self, group: GroupId) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        let mended = slot.mending.mended;
+        slot.mending = Mending {
+            mended,
+            ..Mending::default()
+        };
+        // Some may have waited for a message that was removed meanwhile.
+        slot.wake_fetches(StreamSeq(0), StreamSeq(u64::MAX));
+        self.trouble_over(What::Damage(group));
+    }
+
+    /// A peer asks for messages; `false` if the request is something else.
+    pub(super) fn messages_request(&mut self, request: &Request) -> bool {
+        if request.subject != MESSAGES_SUBJECT {
+            return false;
+        }
+        self.give_messages(Box::new(request.clone()));
+        true
+    }
+
+    /// Gives a peer the messages that it asks for, as many as one answer holds; of those that are not here, that they
+    /// are not.
+    pub(super) fn give_messages(&mut self, request: Box<Request>) {
+        let mut out = Vec::new();
+        let mut cold = None;
+        let slot = request.group.and_then(|group| Some((group, self.slot(group)?)));
+        if let Some((group, slot)) = slot.filter(|(_, slot)| slot.failed.is_none())
+            && let Machine::Stream(stream) = &slot.machine
+        {
+            let (asked, _) = request.payload.as_chunks::<8>();
+            for seq in asked.iter().map(|bytes| StreamSeq(u64::from_le_bytes(*bytes))) {
+                let found = match stream.store().get(seq) {
+                    Lookup::Found(stored) => Some(stored),
+                    Lookup::Cold(need) if !slot.unread.pauses(seq) => {
+                        cold = Some((group, need));
+                        break;
+                    }
+                    Lookup::Cold(_) | Lookup::Missing | Lookup::Damaged => None,
+                };
+                let ts = found.as_ref().map_or(0, |stored| stored.ts.0);
+                put(&mut out, &seq.value().to_le_bytes());
+                put(&mut out, &ts.to_le_bytes());
+                put(&mut out, found.as_ref().map_or(&[], |stored| &stored.record));
+                if out.len() >= ANSWER_BYTES {
+                    break;
+                }
+            }
+        }
+        if let Some((group, need)) = cold.filter(|_| out.is_empty()) {
+            return self.fetch(group, need, Waiter::Messages(request));
+        }
+        let reply = Reply {
+            id: request.id,
+            header: request.payload.clone(),
+            payload: Bytes::from(out),
+            last: true,
+            after_meta: LogIndex(0),
+        };
+        self.send_cell(request.node, LaneKind::Bulk, Cell::Reply(Box::new(reply)));
+    }
+
+    /// Messages have come that were asked for.
+    pub(super) fn messages_came(&mut self, group: GroupId, reply: &Reply) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        let asked = slot.mending.asked.take_if(|asked| asked.what == reply.header);
+        let (Some(asked), Machine::Stream(stream)) = (asked, &mut slot.machine) else {
+            return;
+        };
+        let mut taken = Vec::new();
+        let mut answered = None;
+        let mut rest = reply.payload.as_ref();
+        let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+        while let (Some(seq), Some(ts), Some(record)) = (
+            take(&mut rest).and_then(number),
+            take(&mut rest).and_then(number),
+            take(&mut rest),
+        ) {
+            let seq = StreamSeq(seq);
+            answered = Some(seq);
+            // A copy of its own, so that a small one does not hold on to the whole answer.
+            if !record.is_empty() && stream.mend(seq, ts.cast_signed(), Bytes::copy_from_slice(record)) {
+                taken.push(seq);
+            }
+        }
+        match answered {
+            Some(seq) => slot.mending.answered = seq,
+            None => slot.mending.next_replica(asked.replica),
+        }
+        slot.mending.mended += taken.len() as u64;
+        for seq in &taken {
+            slot.wake_fetches(*seq, *seq);
+        }
+        if let (Some(first), Some(last)) = (taken.first(), taken.last()) {
+            let Some(slot) = self.slot(group) else { return };
+            tracing::info!(
+                "JetStream stream '{} > {}': {} messages from {first} to {last} that are damaged on disk have come from replica {}",
+                self.account_name(slot.account),
+                slot.name,
+                taken.len(),
+                asked.replica
+            );
+        }
+    }
+
+    /// Whether a damaged message may come from another replica soon.
+    pub(crate) fn awaits_copy(&self, group: GroupId, seq: StreamSeq) -> bool {
+        self.slot(group).is_some_and(|slot| slot.awaits_copy(seq))
+    }
+
+    /// Who asked for a message waits for it if it is damaged here and may come from another replica. Gives the waiter back
+    /// if not.
+    pub(crate) fn wait_for_copy(&mut self, group: GroupId, seq: StreamSeq, waiter: Waiter) -> Option<Waiter> {
+        if !self.awaits_copy(group, seq) {
+            return Some(waiter);
+        }
+        self.fetch(group, Need { seq, record: true }, waiter);
+        None
+    }
+}
