@@ -532,6 +532,11 @@ impl Stream {
         self.store.give_up_block(seq);
     }
 
+    /// A block file of this name is damaged; see [`Store::suspect_file`].
+    pub fn suspect_file(&mut self, name: &str) {
+        self.store.suspect_file(name);
+    }
+
     /// Reads the first block from a message on to see whether it is sound; see [`Store::scrub`].
     pub fn scrub(&mut self, from: StreamSeq) -> Option<StreamSeq> {
         self.store.scrub(from)

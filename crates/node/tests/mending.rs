@@ -429,10 +429,12 @@ fn a_block_that_the_disk_does_not_give_back_comes_from_elsewhere() {
     let (file, _) = bed.place(node, 200);
     let disk = bed.disk(node);
     (0..5).for_each(|_| disk.fail(Fault::Read, 0));
-    let client = bed.get(node, 200);
-    let lines = net::log::said(|| bed.net.run(SECOND * 6));
-    let heard = bed.heard(client);
-    assert!(heard.contains(&payload(200)), "{heard}");
+    let lines = net::log::said(|| {
+        let client = bed.get(node, 200);
+        bed.net.run(SECOND * 6);
+        let heard = bed.heard(client);
+        assert!(heard.contains(&payload(200)), "{heard}");
+    });
     assert_eq!(
         said(&lines, "could not be read and is tried again"),
         1,
@@ -442,6 +444,89 @@ fn a_block_that_the_disk_does_not_give_back_comes_from_elsewhere() {
     bed.net.run(SECOND * 2);
     assert!(bed.blocks(node).iter().all(|(other, _)| *other != file));
     bed.assert_whole();
+}
+
+/// A node is away while so much is published that it needs a snapshot; gives it and its leader.
+fn behind_a_snapshot(bed: &mut Bed, spoil: impl FnOnce(&Bed, usize)) -> (usize, usize) {
+    let leader = bed.leader();
+    let away = (leader + 1) % 3;
+    bed.net.kill(away);
+    let client = bed.net.client(leader, 0);
+    for _ in 0..8 {
+        let mut text = String::new();
+        for seq in 1..=MESSAGES {
+            let _ = write!(text, "PUB s in {PAYLOAD}\r\n{}\r\n", payload(seq));
+        }
+        bed.net.tell(client, &text);
+        bed.net.run(SECOND * 5);
+    }
+    spoil(bed, leader);
+    bed.net.restart(away, 1, &clustered_for_clients(3, away), 2);
+    (away, leader)
+}
+
+#[test]
+fn a_snapshot_does_not_carry_damage_to_another_replica() {
+    let mut bed = Bed::new(3);
+    let mut nodes = (0, 0);
+    let lines = net::log::said(|| {
+        nodes = behind_a_snapshot(&mut bed, |bed, leader| drop(bed.rot(leader, 100)));
+        bed.net.run(SECOND * 20);
+    });
+    let (away, leader) = nodes;
+    assert_eq!(said(&lines, "is damaged on its leader"), 1, "{lines:?}");
+    assert_eq!(bed.damage(leader), (0, 1), "it has been told");
+    assert_eq!(bed.damage(away), (0, 0));
+    bed.assert_right(away, 100);
+    assert_eq!(bed.damage(away), (0, 0), "it was right from the beginning");
+    bed.assert_whole();
+}
+
+#[test]
+fn a_block_that_the_leader_cannot_read_does_not_keep_a_replica_from_being_filled() {
+    let mut bed = Bed::new(3);
+    let mut nodes = (0, 0);
+    let lines = net::log::said(|| {
+        nodes = behind_a_snapshot(&mut bed, |bed, leader| {
+            let disk = bed.disk(leader);
+            (0..5).for_each(|_| disk.fail(Fault::Read, 0));
+        });
+        bed.net.run(SECOND * 60);
+    });
+    let (away, leader) = nodes;
+    assert_eq!(
+        said(&lines, "messages are damaged on disk, the first is 1;"),
+        1,
+        "{lines:?}"
+    );
+    assert!(bed.damage(leader).1 > 50);
+    bed.assert_right(away, 1);
+    bed.assert_whole();
+}
+
+#[test]
+fn what_nobody_has_does_not_keep_a_replica_from_being_filled() {
+    let mut bed = Bed::new(3);
+    let mut nodes = (0, 0);
+    let lines = net::log::said(|| {
+        nodes = behind_a_snapshot(&mut bed, |bed, _| {
+            (0..3).for_each(|node| drop(bed.rot(node, 100)))
+        });
+        bed.net.run(SECOND * 120);
+    });
+    let (away, _) = nodes;
+    assert_eq!(said(&lines, "is damaged on its leader"), 1, "{lines:?}");
+    bed.assert_right(away, 101);
+    bed.assert_right(away, 99);
+    // It knows at once, and not when somebody reads the message.
+    assert_eq!(bed.damage(away).0, 1);
+    assert!(!bed.is_healthy(away));
+    let views: Vec<_> = (0..3).map(|node| bed.net.replica(node, "S").unwrap()).collect();
+    assert!(
+        views
+            .iter()
+            .all(|view| view.digest == views[0].digest && view.failed.is_none())
+    );
 }
 
 #[test]

@@ -292,10 +292,14 @@ impl Store {
             Ok(IoOutput::Data(data)) => data.clone(),
             Ok(_) | Err(IoError::NotFound) => Bytes::new(),
             Err(_) if job.mends && !is_needed => Bytes::new(),
-            Err(_) => {
+            Err(error) => {
                 job.abandoned = true;
                 self.compactor.refused.insert(key);
-                return StoreEvent::Nothing;
+                return StoreEvent::ReadFailed {
+                    from: StreamSeq(key),
+                    upto: StreamSeq(self.blocks.get(&key).map_or(key, |block| block.info.last_seq)),
+                    error: error.clone(),
+                };
             }
         };
         let mends = job.mends;

@@ -15,6 +15,7 @@
 //! One block is written at a time, by the compactor.
 
 use crate::block::{Block, extent};
+use crate::files::block_number;
 use crate::reader::is_sound;
 use crate::store::Store;
 use crate::types::StoreEvent;
@@ -83,7 +84,20 @@ impl Store {
     /// Whether blocks are damaged, as far as is known.
     #[must_use]
     pub fn has_damage(&self) -> bool {
-        self.compactor.mends() || !self.compactor.suspects.is_empty() || self.damaged().next().is_some()
+        self.is_mending() || self.damaged().next().is_some()
+    }
+
+    /// Whether blocks are to be written again, for which something may have to come first.
+    #[must_use]
+    pub fn is_mending(&self) -> bool {
+        self.compactor.mends() || !self.compactor.suspects.is_empty()
+    }
+
+    /// Somebody has found that a file of this name is not what it was.
+    pub fn suspect_file(&mut self, name: &str) {
+        if let Some((first, _)) = self.block_named(name) {
+            self.suspect(first.value());
+        }
     }
 
     /// Whether this message is in a damaged block and not to be shown as yet.
@@ -152,7 +166,17 @@ impl Store {
         } else {
             block.broken = true;
         }
+        self.compactor.refused.remove(&key);
         self.suspect(key);
+    }
+
+    /// First and last sequence of the block in the file of this name.
+    #[must_use]
+    pub fn block_named(&self, name: &str) -> Option<(StreamSeq, StreamSeq)> {
+        let id = block_number(name);
+        let mut blocks = self.blocks.values().map(|block| &block.info);
+        let info = blocks.find(|info| Some(info.id) == id)?;
+        Some((StreamSeq(info.first_seq), StreamSeq(info.last_seq)))
     }
 
     /// Reads the first block at or behind a message whole, and compares it with what the checkpoints say of it; what

@@ -45,13 +45,7 @@ impl Replica {
         for seq in 1..=messages {
             let mut out = BytesMut::new();
             let subject = format!("subject.{}", seq % 7);
-            encode_into(
-                &mut out,
-                subject.as_bytes(),
-                b"",
-                &vec![seq.to_le_bytes()[0]; 100],
-            )
-            .unwrap();
+            encode_into(&mut out, subject.as_bytes(), b"", &[seq.to_le_bytes()[0]; 100]).unwrap();
             let at = Wall(1_000 + seq.cast_signed());
             replica.store.append(StreamSeq(seq), at, out.freeze()).unwrap();
         }

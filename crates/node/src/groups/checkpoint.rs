@@ -304,7 +304,6 @@ impl Core {
         use tidelock_store::StoreEvent;
         let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
-        let has_others = slot.has_others();
         let Machine::Stream(stream) = &mut slot.machine else {
             return;
         };
@@ -321,18 +320,7 @@ impl Core {
                 self.damage_found(group);
                 self.block_answered(group, from, upto);
             }
-            StoreEvent::ReadFailed { from, upto, error } => {
-                let name = slot.name.clone();
-                if slot.unread.failed(from, upto, now) && has_others {
-                    stream.give_up_block(from);
-                    self.damage_found(group);
-                    self.block_answered(group, from, upto);
-                }
-                self.trouble(
-                    What::Reads(group),
-                    &format_args!("A block of stream {name:?} could not be read and is tried again: {error}"),
-                );
-            }
+            StoreEvent::ReadFailed { from, upto, error } => self.block_unread(group, from, upto, &error),
             StoreEvent::WriteFailed(error) => {
                 slot.write_again_at = Some(now + WRITE_AGAIN);
                 let name = slot.name.clone();
@@ -345,6 +333,27 @@ impl Core {
             }
         }
         self.store_io(group);
+    }
+
+    /// The disk has failed to read a block. If it does so again and again, and there are other replicas, the block is
+    /// taken for damaged.
+    pub(super) fn block_unread(&mut self, group: GroupId, from: StreamSeq, upto: StreamSeq, error: &IoError) {
+        let now = self.now.mono;
+        let Some(slot) = self.slot_mut(group) else { return };
+        let name = slot.name.clone();
+        let gives_up = slot.unread.failed(from, upto, now) && slot.has_others();
+        self.trouble(
+            What::Reads(group),
+            &format_args!("A block of stream {name:?} could not be read and is tried again: {error}"),
+        );
+        if gives_up
+            && let Some(slot) = self.slot_mut(group)
+            && let Machine::Stream(stream) = &mut slot.machine
+        {
+            stream.give_up_block(from);
+            self.damage_found(group);
+            self.block_answered(group, from, upto);
+        }
     }
 
     /// Something of a block was read, or cannot be: those that wait for it ask again.

@@ -108,6 +108,15 @@ impl Slot {
         self.has_others() && stream.store().damaged().next().is_some()
     }
 
+    /// Whether blocks are about to be written again.
+    pub(super) fn is_mending(&self) -> bool {
+        let Machine::Stream(stream) = &self.machine else {
+            return false;
+        };
+        let hopes = self.mending.again_at.is_none() && self.write_again_at.is_none();
+        hopes && self.has_others() && stream.store().is_mending()
+    }
+
     pub(super) fn has_others(&self) -> bool {
         self.replicas.iter().any(|one| one.id != self.me)
     }

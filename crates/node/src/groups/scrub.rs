@@ -60,6 +60,17 @@ impl Core {
         });
     }
 
+    /// Begins with this group.
+    pub(super) fn scrub_now(&mut self, group: GroupId) {
+        let now = self.now.mono;
+        self.groups.scrub = Scrub {
+            next_at: Some(now),
+            begun: now,
+            group,
+            seq: StreamSeq(0),
+        };
+    }
+
     /// Reads the first block from there on; gives where to go on, `None` at the end.
     fn scrub_next(&mut self, group: GroupId, seq: StreamSeq) -> Option<(GroupId, StreamSeq)> {
         let mut from = seq;

@@ -5,6 +5,10 @@
 //! the installed snapshot is the point from which the new state counts (DESIGN section 9), whatever crashes before or
 //! after. Whatever fails before that point leaves the old state as it was: the files go, and the leader offers a
 //! snapshot again.
+//!
+//! **Damage does not travel.** The manifest has a checksum of each file. A file that does not come to it is not taken: the
+//! leader is told, mends the block ([`super::mending`]) and offers another snapshot. If that is damaged again nobody else
+//! has what is lost, and a replica with all the rest is better than none: it is taken, and looked through at once.
 
 use super::chain::{Checkpoint, put, put_with, take};
 use super::checkpoint::{self, FileJob, blocks_folder};
@@ -19,7 +23,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
-use tidelock_record::{FilePath, IoDone, IoOp, IoOutput, IoToken};
+use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoOutput, IoToken};
 use tidelock_replica::{Install, InstallError, LogPosition, Members, SnapshotEvents};
 
 /// Subject of a request for a piece of a file; never a client's.
@@ -32,6 +36,8 @@ const QUIET_MAX: Duration = Duration::from_secs(30);
 const RESTORES_MAX: usize = 3;
 /// Pause between two attempts.
 const RESTORE_AGAIN: Duration = Duration::from_secs(1);
+/// Offset in a request for a piece that says that the file is damaged.
+const IS_DAMAGED: u64 = u64::MAX;
 /// Request numbers from here on are pieces of files.
 const FILE_NUMBERS: u64 = 1 << 62;
 
@@ -44,6 +50,16 @@ pub(super) struct Transfers {
     pinned_until: Option<Mono>,
     /// As receiver.
     staging: Option<Staging>,
+    /// As receiver: a snapshot before had a damaged file.
+    takes_damaged: bool,
+}
+
+/// A file of a snapshot.
+#[derive(Clone, Debug)]
+struct File {
+    name: String,
+    len: u64,
+    crc: u32,
 }
 
 /// A snapshot that is being received.
@@ -51,8 +67,12 @@ struct Staging {
     install: Install,
     checkpoint: Checkpoint,
     from: NodeId,
-    files: VecDeque<(String, u64)>,
+    files: VecDeque<File>,
+    /// How much of the first of them is here, and its checksum.
     offset: u64,
+    sum: u32,
+    /// A file is not what the leader has written.
+    is_damaged: bool,
     heard: Mono,
     created: bool,
     /// The write of a piece that is out: the late end of one for a snapshot that was given up is not this one's.
@@ -181,7 +201,7 @@ impl Core {
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
-        if slot.transfers.needed.is_empty() || slot.applying.is_some() {
+        if slot.transfers.needed.is_empty() || slot.applying.is_some() || slot.is_mending() {
             return;
         }
         if let Machine::Stream(stream) = &mut slot.machine {
@@ -225,9 +245,12 @@ impl Core {
             return;
         };
         let mut files = VecDeque::new();
-        while let (Some(name), Some(len)) = (take(&mut rest), take(&mut rest)) {
-            let len = len.try_into().map(u64::from_le_bytes).unwrap_or(0);
-            files.push_back((String::from_utf8_lossy(name).into_owned(), len));
+        while let (Some(name), Some(len), Some(crc)) = (take(&mut rest), take(&mut rest), take(&mut rest)) {
+            files.push_back(File {
+                name: String::from_utf8_lossy(name).into_owned(),
+                len: len.try_into().map(u64::from_le_bytes).unwrap_or(0),
+                crc: crc.try_into().map(u32::from_le_bytes).unwrap_or(0),
+            });
         }
         debug_assert!(slot.transfers.staging.is_none(), "one at a time");
         slot.transfers.staging = Some(Staging {
@@ -236,6 +259,8 @@ impl Core {
             from,
             files,
             offset: 0,
+            sum: 0,
+            is_damaged: false,
             heard: now,
             created: false,
             writing: None,
@@ -275,19 +300,23 @@ impl Core {
 
     /// Asks for the next piece of the next file, or takes the snapshot once all are there.
     fn next_piece(&mut self, group: GroupId) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        let Some(staging) = &mut slot.transfers.staging else {
+            return;
+        };
+        let Some(file) = staging.files.front() else {
+            return self.bring_back(group);
+        };
+        let (piece, from) = (piece_of(&file.name, staging.offset, file.len), staging.from);
+        self.ask_for_piece(group, from, piece);
+    }
+
+    fn ask_for_piece(&mut self, group: GroupId, from: NodeId, payload: Bytes) {
         let me = self.shared.identity.node;
         let sender = WindowKey {
             boot: self.shared.identity.boot,
             worker: self.id,
         };
-        let Some(slot) = self.slot_mut(group) else { return };
-        let Some(staging) = &mut slot.transfers.staging else {
-            return;
-        };
-        let Some((name, len)) = staging.files.front() else {
-            return self.bring_back(group);
-        };
-        let payload = piece_of(name, staging.offset, *len);
         let request = Request {
             id: RequestId {
                 sender,
@@ -303,7 +332,6 @@ impl Core {
             client: Bytes::new(),
             after: 0,
         };
-        let from = staging.from;
         self.send_cell(from, LaneKind::Bulk, Cell::Request(Box::new(request)));
     }
 
@@ -333,6 +361,12 @@ impl Core {
         let Some((name, (offset, len))) = parsed else {
             return true;
         };
+        if offset == IS_DAMAGED {
+            if let Machine::Stream(stream) = &mut slot.machine {
+                stream.suspect_file(name);
+            }
+            return true;
+        }
         let file = blocks_folder(&slot.checkpoint.folder).and_then(|folder| folder.join(name));
         let Ok(file) = file else { return true };
         let op = IoOp::Read {
@@ -356,7 +390,11 @@ impl Core {
     pub(super) fn file_piece_read(&mut self, request: &Request, done: &IoDone) {
         let payload = match &done.result {
             Ok(IoOutput::Data(data)) => data.clone(),
-            _ => Bytes::new(),
+            Ok(_) => Bytes::new(),
+            Err(error) => {
+                self.piece_unread(request, error);
+                Bytes::new()
+            }
         };
         let reply = Reply {
             id: request.id,
@@ -367,6 +405,20 @@ impl Core {
             after_meta: LogIndex(0),
         };
         self.send_cell(request.node, LaneKind::Bulk, Cell::Reply(Box::new(reply)));
+    }
+
+    /// The disk does not give back a piece of a block.
+    fn piece_unread(&mut self, request: &Request, error: &IoError) {
+        let name = take(&mut request.payload.as_ref()).and_then(|name| std::str::from_utf8(name).ok());
+        let Some((group, name)) = request.group.zip(name) else {
+            return;
+        };
+        if let Some((from, upto)) = self
+            .stream(group)
+            .and_then(|stream| stream.store().block_named(name))
+        {
+            self.block_unread(group, from, upto, error);
+        }
     }
 
     /// A reply between nodes; `false` if it is for a client's request.
@@ -386,7 +438,7 @@ impl Core {
         let Some(staging) = &mut slot.transfers.staging else {
             return true;
         };
-        let Some((name, len)) = staging.files.front().cloned() else {
+        let Some(File { name, len, crc }) = staging.files.front().cloned() else {
             return true;
         };
         if reply.header != piece_of(&name, staging.offset, len) {
@@ -402,8 +454,26 @@ impl Core {
             self.give_up_install(group);
             return true;
         }
-        let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(&name));
-        let Ok(file) = path else { return true };
+        staging.sum = crc32c::crc32c_append(staging.sum, &reply.payload);
+        if staging.offset + reply.payload.len() as u64 >= len && staging.sum != crc {
+            staging.is_damaged = true;
+            if !slot.transfers.takes_damaged {
+                self.refuse_damaged(group, &name);
+                return true;
+            }
+        }
+        self.stage_piece(group, &name, len, reply.payload.clone());
+        true
+    }
+
+    /// Writes a piece behind what is there of its file.
+    fn stage_piece(&mut self, group: GroupId, name: &str, len: u64, piece: Bytes) {
+        let slot = self.groups.slots.get_mut(&group);
+        let Some(staging) = slot.and_then(|slot| slot.transfers.staging.as_mut()) else {
+            return;
+        };
+        let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(name));
+        let Ok(file) = path else { return };
         let mut requests = Vec::new();
         let files = &mut self.groups.files;
         if staging.offset == 0 && !staging.created {
@@ -419,13 +489,12 @@ impl Core {
             ));
         }
         let offset = staging.offset;
-        staging.offset += reply.payload.len() as u64;
+        staging.offset += piece.len() as u64;
         let whole = staging.offset >= len;
-        let parts = vec![reply.payload.clone()];
         let write = IoOp::Write {
             file,
             offset,
-            parts,
+            parts: vec![piece],
             sync: whole,
         };
         let request = files.request(FileJob::Staged(group), write);
@@ -433,7 +502,7 @@ impl Core {
         requests.push(request);
         if whole {
             staging.files.pop_front();
-            staging.offset = 0;
+            (staging.offset, staging.sum) = (0, 0);
             staging.created = false;
         }
         self.out.io.push(IoJob {
@@ -441,7 +510,21 @@ impl Core {
             requests,
             inline: false,
         });
-        true
+    }
+
+    /// A file of a snapshot is damaged where it comes from.
+    fn refuse_damaged(&mut self, group: GroupId, name: &str) {
+        let Some(slot) = self.slot_mut(group) else { return };
+        let Some(from) = slot.transfers.staging.as_ref().map(|staging| staging.from) else {
+            return;
+        };
+        slot.transfers.takes_damaged = true;
+        tracing::warn!(
+            "Snapshot of stream {:?} not received: {name} is damaged on its leader",
+            slot.name
+        );
+        self.ask_for_piece(group, from, piece_of(name, IS_DAMAGED, 0));
+        self.give_up_install(group);
     }
 
     /// A piece is written.
@@ -523,6 +606,7 @@ impl Core {
             .transfers
             .staging
             .take_if(|staging| staging.install.position == position);
+        let is_damaged = staging.as_ref().is_some_and(|staging| staging.is_damaged);
         let Some((machine, checkpoint)) =
             staging.and_then(|staging| Some((staging.machine?, staging.checkpoint)))
         else {
@@ -537,6 +621,8 @@ impl Core {
             slot.reads.fetched(fetch.waiter);
         }
         slot.unread = super::unread::Unread::default();
+        slot.mending = super::mending::Mending::default();
+        slot.transfers.takes_damaged = false;
         slot.applied_term = position.term;
         let mut left = std::mem::take(&mut slot.checkpoint.left);
         if let Machine::Stream(old) = old {
@@ -551,7 +637,11 @@ impl Core {
             self.look_at_formation();
             self.follow_listing();
         }
+        self.trouble_forgotten(What::Damage(group));
         self.want_checkpoint(group);
+        if is_damaged {
+            self.scrub_now(group);
+        }
     }
 
     /// Removes the checkpoints of a group that is gone.
@@ -602,6 +692,7 @@ impl Slot {
             for block in stream.store().block_files() {
                 put(&mut out, block.file.name().as_bytes());
                 put(&mut out, &block.len.to_le_bytes());
+                put(&mut out, &block.crc.to_le_bytes());
             }
         }
         (Bytes::from(out), position)
