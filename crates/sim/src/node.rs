@@ -398,6 +398,23 @@ impl Node {
         None
     }
 
+    /// Bits of blocks turn over on the disk of a server that runs. Answers where.
+    pub(crate) fn rot(&mut self) -> Vec<String> {
+        let mut files = self.disk.files();
+        files.retain(|(path, len)| path.as_str().ends_with(".blk") && *len > 0);
+        let mut places = Vec::new();
+        for _ in 0..=self.rng.below(8) {
+            let Some((path, len)) = files.get(self.rng.index(files.len().max(1))) else {
+                break;
+            };
+            let bit = self.rng.below(8 * len);
+            if self.disk.flip_bit(path, bit) {
+                places.push(format!("{path}:{}", bit / 8));
+            }
+        }
+        places
+    }
+
     /// Whether a start on this disk finds as much in the log as one on the disk that there is, or says that it does not.
     fn notices(&self, damaged: &MemDisk) -> bool {
         let config = LaneConfig {

@@ -94,6 +94,8 @@ struct Run {
     /// Streams that had replicas of two makings last time.
     mixed: BTreeSet<&'static str>,
     looked_at: Mono,
+    /// The node whose disk rots.
+    rotten: usize,
     violations: Vec<String>,
 }
 
@@ -117,6 +119,7 @@ pub fn run(plan: Plan) -> Report {
         feeders: Vec::new(),
         mixed: BTreeSet::new(),
         looked_at: Mono(0),
+        rotten: 0,
         violations: Vec::new(),
     };
     let began = run.world.now();
@@ -255,6 +258,7 @@ impl Run {
             return;
         }
         if workload != Workload::Core {
+            self.rot();
             self.audit();
         }
         self.violations.extend(checkers::judge(&self.history));
@@ -290,6 +294,9 @@ impl Run {
             return false;
         }
         let lost = self.rng.index(self.world.node_count());
+        self.rotten = lost;
+        self.rot();
+        self.go(Duration::from_secs(2), |_| false);
         self.say(&format!("n{lost} stays away"));
         let since = self.world.now();
         self.world.crash(lost);
@@ -309,6 +316,12 @@ impl Run {
         }
         self.world.start(lost, 2);
         true
+    }
+
+    /// Bits turn over on the disk of one node, the same one each time: what is lost there the others have.
+    fn rot(&mut self) {
+        self.history.count("rotten disks");
+        self.world.rot(self.rotten);
     }
 
     /// Reads everything back through every node.

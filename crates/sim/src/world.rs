@@ -434,6 +434,15 @@ impl World {
         self.trace.say(|| format!("n{node} is damaged at {places:?}"));
     }
 
+    /// Bits turn over in stored messages of a node that runs.
+    pub(crate) fn rot(&mut self, node: usize) {
+        self.trace.event(self.now, 13, node as u64, &[]);
+        if let Some(found) = self.nodes.get_mut(node) {
+            let places = found.rot();
+            self.trace.say(|| format!("n{node} rots at {places:?}"));
+        }
+    }
+
     /// What replicas there are on the nodes that run.
     pub(crate) fn views(&self) -> Vec<ReplicaView> {
         self.nodes.iter().flat_map(Node::replicas).collect()

@@ -119,6 +119,10 @@ impl Auditor {
                 self.audit.messages.insert(seq, payload);
                 let time = reply.header("Nats-Time-Stamp").unwrap_or_default();
                 self.times.times.insert(seq, sortable(&time));
+            } else if reply.status() == 500 {
+                let Audit { stream, node, .. } = &self.audit;
+                let text = format!("n{node} does not give message {seq} of {stream}, which others have");
+                scene.world.violations.push(text);
             } else if reply.status() != 404
                 && let Some(to_read) = &mut self.to_read
             {
