@@ -332,6 +332,10 @@ fn a_message_that_is_damaged_everywhere_is_said_to_be_and_the_rest_is_served() {
             let client = bed.get(node, 100);
             let heard = bed.heard(client);
             assert!(heard.contains("NATS/1.0 500 message is damaged"), "{heard}");
+            // Another one is made good at once.
+            bed.rot(node, 230 + 120 * node);
+            bed.assert_right(node, 230 + 120 * node);
+            assert_eq!(bed.damage(node), (1, 1));
             for seq in (2..=MESSAGES).step_by(9) {
                 bed.assert_right(node, seq);
             }

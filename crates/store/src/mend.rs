@@ -110,6 +110,16 @@ impl Store {
         rel.is_some_and(|(block, rel)| block.is_damaged(rel) && block.copy(rel).is_none())
     }
 
+    /// First and last of the messages that must all be whole before this one is shown: itself, or all of a block whose
+    /// index is lost.
+    #[must_use]
+    pub fn shown_with(&self, seq: StreamSeq) -> (StreamSeq, StreamSeq) {
+        match self.block_at(seq.value()) {
+            Some(block) if block.broken => (StreamSeq(block.info.first_seq), StreamSeq(block.info.last_seq)),
+            Some(_) | None => (seq, seq),
+        }
+    }
+
     /// Whether a damaged message can still be made good: `false` if its block was written again with what others have,
     /// and did not come to the sum that it must have.
     #[must_use]

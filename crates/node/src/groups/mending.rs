@@ -9,7 +9,7 @@
 //! ```
 //! A replica is not given up for damaged messages: the others may have damage elsewhere. Who needs a damaged message
 //! waits for it: a request, a consumer, and the entry that is being applied. When all other replicas that are reached
-//! were asked in vain, requests get an error, and the others are asked again after [`ASK_AGAIN`].
+//! were asked for one in vain, requests for it get an error, and the others are asked again after [`ASK_AGAIN`].
 //!
 //! A message is what the log has made of its sequence, on every replica that has it. So any replica can be asked, and
 //! one that does not have it is behind, has it damaged itself, or is ahead and has removed it.
@@ -20,6 +20,7 @@ use super::{Machine, Slot, Waiter};
 use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
 use crate::worker::Core;
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId, StreamSeq};
 use tidelock_jetstream::command::WindowKey;
@@ -44,11 +45,13 @@ const WAITING_BYTES: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Mending {
     asked: Option<Asked>,
-    /// Those that were asked for all that is wanted.
-    tried: Vec<ReplicaId>,
-    /// What the one that is asked now has answered so far.
-    answered: StreamSeq,
-    /// All have been tried.
+    /// What the others have not, as they have said.
+    lacking: BTreeMap<ReplicaId, BTreeSet<StreamSeq>>,
+    /// Others that have not answered.
+    silent: Vec<ReplicaId>,
+    /// What nobody who is reached has.
+    in_vain: BTreeSet<StreamSeq>,
+    /// Then all others are asked for all again.
     again_at: Option<Mono>,
     /// There is damage, or there was at the last look.
     is_on: bool,
@@ -71,10 +74,18 @@ impl Mending {
         self.asked.as_ref().map(|asked| asked.until).or(self.again_at)
     }
 
-    /// The one that is asked now has nothing more.
-    fn next_replica(&mut self, replica: ReplicaId) {
-        self.tried.push(replica);
-        self.answered = StreamSeq(0);
+    /// What others have said before counts no more.
+    fn begin_anew(&mut self) {
+        self.lacking.clear();
+        self.silent.clear();
+        self.in_vain.clear();
+        self.again_at = None;
+    }
+
+    /// Whether a replica may have a message.
+    fn may_have(&self, replica: ReplicaId, seq: StreamSeq) -> bool {
+        let lacks = |lacking: &BTreeSet<StreamSeq>| lacking.contains(&seq);
+        !self.silent.contains(&replica) && !self.lacking.get(&replica).is_some_and(lacks)
     }
 }
 
@@ -84,7 +95,10 @@ impl Slot {
         let Machine::Stream(stream) = &self.machine else {
             return false;
         };
-        self.has_others() && self.mending.again_at.is_none() && stream.store().may_be_mended(seq)
+        let store = stream.store();
+        let (from, upto) = store.shown_with(seq);
+        let is_in_vain = self.mending.in_vain.range(from..=upto).next().is_some();
+        self.has_others() && !is_in_vain && store.may_be_mended(seq)
     }
 
     /// Damaged messages that have not come from elsewhere, as far as is known.
@@ -113,7 +127,7 @@ impl Slot {
         let Machine::Stream(stream) = &self.machine else {
             return false;
         };
-        let hopes = self.mending.again_at.is_none() && self.write_again_at.is_none();
+        let hopes = self.mending.in_vain.is_empty() && self.write_again_at.is_none();
         hopes && self.has_others() && stream.store().is_mending()
     }
 
@@ -121,7 +135,7 @@ impl Slot {
         self.replicas.iter().any(|one| one.id != self.me)
     }
 
-    /// Sequences that are wanted and that the one that is asked has not answered yet.
+    /// Messages that somebody else may have, the first ones.
     fn wanted(&self) -> Vec<StreamSeq> {
         let Machine::Stream(stream) = &self.machine else {
             return Vec::new();
@@ -130,9 +144,9 @@ impl Slot {
         if store.copied_bytes() > WAITING_BYTES {
             return Vec::new();
         }
-        let wanted = store.damaged().filter(|seq| *seq > self.mending.answered);
-        wanted
-            .filter(|seq| store.may_be_mended(*seq))
+        let damaged = store.damaged().filter(|seq| store.may_be_mended(*seq));
+        damaged
+            .filter(|seq| !self.mending.in_vain.contains(seq))
             .take(ASKED_MAX)
             .collect()
     }
@@ -182,57 +196,50 @@ impl Core {
         }
         let mending = &mut slot.mending;
         if let Some(late) = mending.asked.take_if(|asked| asked.until <= now) {
-            mending.next_replica(late.replica);
+            mending.silent.push(late.replica);
         }
-        if mending.asked.is_some() || mending.again_at.is_some_and(|at| at > now) {
-            return;
+        if mending.again_at.is_some_and(|at| at <= now) {
+            mending.begin_anew();
         }
-        if mending.again_at.take().is_some() {
-            mending.tried.clear();
+        if mending.asked.is_none() {
+            self.ask_for_messages(group);
         }
-        self.ask_for_messages(group);
     }
 
-    /// Asks the next replica that has not been asked for all that is wanted.
+    /// Asks a replica for what is wanted and it may have.
     fn ask_for_messages(&mut self, group: GroupId) {
         let now = self.now.mono;
-        loop {
-            let Some(slot) = self.slot(group) else { return };
-            let wanted = slot.wanted();
-            if wanted.is_empty() && slot.mending.answered == StreamSeq(0) {
-                return;
-            }
-            let tried = &slot.mending.tried;
-            let untried = slot
-                .replicas
+        let Some(slot) = self.slot(group) else { return };
+        let wanted = slot.wanted();
+        if wanted.is_empty() {
+            return;
+        }
+        let others = slot.replicas.iter().filter(|one| one.id != slot.me);
+        let reached = others.filter(|one| self.is_online(one.node));
+        let mut asked = None;
+        for one in reached {
+            let may_have = |seq: &&StreamSeq| slot.mending.may_have(one.id, **seq);
+            let what: Vec<[u8; 8]> = wanted
                 .iter()
-                .filter(|one| one.id != slot.me && !tried.contains(&one.id));
-            let next = untried
-                .filter(|one| self.is_online(one.node))
-                .map(|one| (one.id, one.node))
-                .next();
-            let Some((replica, node)) = next else {
-                return self.asked_in_vain(group);
-            };
-            let Some(slot) = self.groups.slots.get_mut(&group) else {
-                return;
-            };
-            if wanted.is_empty() {
-                slot.mending.next_replica(replica);
-                continue;
+                .filter(may_have)
+                .map(|seq| seq.value().to_le_bytes())
+                .collect();
+            if !what.is_empty() {
+                asked = Some((one.id, one.node, Bytes::from(what.concat())));
+                break;
             }
-            let mut what = Vec::with_capacity(wanted.len() * 8);
-            wanted
-                .iter()
-                .for_each(|seq| what.extend_from_slice(&seq.value().to_le_bytes()));
-            let what = Bytes::from(what);
+        }
+        let Some((replica, node, what)) = asked else {
+            return self.asked_in_vain(group, &wanted);
+        };
+        if let Some(slot) = self.groups.slots.get_mut(&group) {
             slot.mending.asked = Some(Asked {
                 replica,
                 what: what.clone(),
                 until: now + ANSWER_MAX,
             });
-            return self.send_for_messages(group, node, what);
         }
+        self.send_for_messages(group, node, what);
     }
 
     fn send_for_messages(&mut self, group: GroupId, node: NodeId, what: Bytes) {
@@ -257,19 +264,14 @@ impl Core {
         self.send_cell(node, LaneKind::Bulk, Cell::Request(Box::new(request)));
     }
 
-    /// Nobody who is reached has what is still wanted.
-    fn asked_in_vain(&mut self, group: GroupId) {
+    /// Nobody who is reached has these messages.
+    fn asked_in_vain(&mut self, group: GroupId, wanted: &[StreamSeq]) {
         let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
-        slot.mending.again_at = Some(now + ASK_AGAIN);
-        slot.mending.tried.clear();
-        slot.mending.answered = StreamSeq(0);
+        slot.mending.again_at.get_or_insert(now + ASK_AGAIN);
+        slot.mending.in_vain.extend(wanted);
         slot.wake_fetches(StreamSeq(0), StreamSeq(u64::MAX));
-        let Some(slot) = self.slot(group) else { return };
-        let Machine::Stream(stream) = &slot.machine else {
-            return;
-        };
-        let Some(first) = stream.store().damaged().next() else {
+        let Some((slot, first)) = self.slot(group).zip(wanted.first()) else {
             return;
         };
         let text = format!(
@@ -351,7 +353,7 @@ impl Core {
             return;
         };
         let mut taken = Vec::new();
-        let mut answered = None;
+        let mut lacking = Vec::new();
         let mut rest = reply.payload.as_ref();
         let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
         while let (Some(seq), Some(ts), Some(record)) = (
@@ -360,16 +362,21 @@ impl Core {
             take(&mut rest),
         ) {
             let seq = StreamSeq(seq);
-            answered = Some(seq);
             // A copy of its own, so that a small one does not hold on to the whole answer.
             if !record.is_empty() && stream.mend(seq, ts.cast_signed(), Bytes::copy_from_slice(record)) {
                 taken.push(seq);
+            } else {
+                lacking.push(seq);
             }
         }
-        match answered {
-            Some(seq) => slot.mending.answered = seq,
-            None => slot.mending.next_replica(asked.replica),
+        if taken.is_empty() && lacking.is_empty() {
+            slot.mending.silent.push(asked.replica);
         }
+        slot.mending
+            .lacking
+            .entry(asked.replica)
+            .or_default()
+            .extend(lacking);
         slot.mending.mended += taken.len() as u64;
         for seq in &taken {
             slot.wake_fetches(*seq, *seq);
