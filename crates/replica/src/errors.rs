@@ -4,13 +4,18 @@ use crate::frame::FrameError;
 use tidelock_base::{LogIndex, ReplicaId};
 
 /// Why a group has stopped for good. It answers nothing any more; its replica is replaced under a new id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// A peer knows something durable of this replica that is gone.
+    #[error(
+        "others know of entries that were durable here and are gone, as in a store that was put back from a copy"
+    )]
     Lost,
     /// An invariant of the library did not hold.
+    #[error("an invariant of the consensus does not hold")]
     Broken,
     /// The node has ended it: its state is not what it should be.
+    #[error("it was ended")]
     Stopped,
 }
 

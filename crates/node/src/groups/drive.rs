@@ -156,7 +156,7 @@ impl Core {
             if let Some(failure) = slot.raft.failure()
                 && slot.failed.is_none()
             {
-                let text = format!("{failure:?}");
+                let text = failure.to_string();
                 tracing::error!("Replica of stream {:?} has stopped: {text}", slot.name);
                 slot.failed = Some(text);
                 self.groups.touched.insert(group);
