@@ -100,14 +100,15 @@ impl Store {
         }
     }
 
-    /// Whether this message is in a damaged block and not to be shown as yet.
+    /// Whether this message is damaged and not to be shown as yet. Where the index of a block is lost, that holds for all of
+    /// its sequences, since nothing is known of any.
     #[must_use]
     pub fn is_damaged(&self, seq: StreamSeq) -> bool {
-        let block = self
-            .block_at(seq.value())
-            .filter(|block| block.is_live(seq.value()));
-        let rel = block.and_then(|block| Some((block, block.rel(seq.value())?)));
-        rel.is_some_and(|(block, rel)| block.is_damaged(rel) && block.copy(rel).is_none())
+        let Some(block) = self.block_at(seq.value()) else {
+            return false;
+        };
+        let is_one = |rel: u32| block.live.contains(rel) && block.is_damaged(rel) && block.copy(rel).is_none();
+        block.broken || block.rel(seq.value()).is_some_and(is_one)
     }
 
     /// First and last of the messages that must all be whole before this one is shown: itself, or all of a block whose
