@@ -151,6 +151,28 @@ impl Bed {
         panic!("no answer");
     }
 
+    /// A consumer from a sequence on whose messages come to a client of that node.
+    fn consume(&mut self, node: usize, from: usize) -> Client {
+        let client = self.net.client(node, 0);
+        let body = format!(
+            r#"{{"stream_name":"S","config":{{"deliver_subject":"out.{from}","ack_policy":"none","deliver_policy":"by_start_sequence","opt_start_seq":{from}}}}}"#
+        );
+        let request = format!("PUB $JS.API.CONSUMER.CREATE.S in {}\r\n{body}\r\n", body.len());
+        self.net
+            .tell(client, &format!("SUB out.{from} 1\r\nSUB in 2\r\n{request}"));
+        client
+    }
+
+    /// What a client hears within ten seconds.
+    fn all_heard(&mut self, client: Client) -> String {
+        let mut heard = String::new();
+        for _ in 0..100 {
+            self.net.run(SECOND / 10);
+            heard += &self.net.hear(client);
+        }
+        heard
+    }
+
     #[track_caller]
     fn assert_right(&mut self, node: usize, seq: usize) {
         let client = self.get(node, seq);
@@ -283,11 +305,7 @@ fn a_consumer_gets_every_message_though_the_leader_has_damage() {
             body.len()
         ),
     );
-    let mut heard = String::new();
-    for _ in 0..100 {
-        bed.net.run(SECOND / 10);
-        heard += &bed.net.hear(client);
-    }
+    let heard = bed.all_heard(client);
     let mut rest = heard.as_str();
     for seq in 1..=MESSAGES {
         let at = rest.find(&payload(seq));
@@ -316,10 +334,21 @@ fn the_next_replica_is_asked_where_one_has_damage_itself_or_is_away() {
     assert_eq!(bed.damage(1).0, 1);
     assert!(!bed.is_healthy(1));
     bed.assert_right(1, 401);
+    // A consumer passes over nothing that somebody may have.
+    let leader = bed.leader();
+    bed.rot(leader, 395);
+    let consumer = bed.consume(leader, 380);
+    bed.net.run(SECOND * 30);
+    let heard = bed.net.hear(consumer);
+    assert!(
+        heard.contains(&payload(399)) && !heard.contains(&payload(401)),
+        "{heard}"
+    );
     bed.net.restart(0, 1, &clustered_for_clients(3, 0), 2);
     bed.net.run(SECOND * 20);
     bed.assert_right(1, 400);
     bed.assert_right(2, 400);
+    assert!(bed.net.hear(consumer).contains(&payload(MESSAGES)));
     bed.assert_whole();
 }
 
@@ -558,6 +587,10 @@ fn the_only_replica_says_what_it_has_lost_and_serves_the_rest() {
         1,
         "{lines:?}"
     );
+    // Consumers pass over it.
+    let consumer = bed.consume(0, 1);
+    let heard = bed.all_heard(consumer);
+    assert_eq!(heard.matches("MSG s 1 ").count(), MESSAGES - 1);
     assert_eq!(bed.damage(0), (1, 0));
     assert!(bed.is_healthy(0), "nothing can be done about it by waiting");
 }

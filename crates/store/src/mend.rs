@@ -107,7 +107,8 @@ impl Store {
         let Some(block) = self.block_at(seq.value()) else {
             return false;
         };
-        let is_one = |rel: u32| block.live.contains(rel) && block.is_damaged(rel) && block.copy(rel).is_none();
+        let is_one =
+            |rel: u32| block.live.contains(rel) && block.is_damaged(rel) && block.copy(rel).is_none();
         block.broken || block.rel(seq.value()).is_some_and(is_one)
     }
 

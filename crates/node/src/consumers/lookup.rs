@@ -53,19 +53,32 @@ impl<'a> View<'a> {
     fn damaged(&self, seq: StreamSeq) -> Next {
         self.cold(Need { seq, record: true })
     }
+
+    /// Whether a message is damaged and can come from nowhere: it is passed over.
+    fn is_lost(&self, seq: StreamSeq) -> bool {
+        self.stream.config().num_replicas == 1 && self.stream.store().is_damaged(seq)
+    }
 }
 
 impl Lookup for View<'_> {
     fn next_match(&self, from: StreamSeq) -> Next {
-        match self.stream.next_for(self.consumer, from) {
-            NextMessage::Seq(seq) => self.message(seq),
-            NextMessage::End => Next::End,
-            NextMessage::Cold(need) => self.cold(need),
-            NextMessage::Damaged(seq) => self.damaged(seq),
+        let mut from = from;
+        loop {
+            let lost = match self.stream.next_for(self.consumer, from) {
+                NextMessage::Seq(seq) | NextMessage::Damaged(seq) if self.is_lost(seq) => seq,
+                NextMessage::Seq(seq) => return self.message(seq),
+                NextMessage::End => return Next::End,
+                NextMessage::Cold(need) => return self.cold(need),
+                NextMessage::Damaged(seq) => return self.damaged(seq),
+            };
+            from = self.stream.store().shown_with(lost).1.next();
         }
     }
 
     fn message(&self, seq: StreamSeq) -> Next {
+        if self.is_lost(seq) {
+            return Next::End;
+        }
         match self.stream.store().outline(seq) {
             Ok(Some(outline)) => {
                 self.bytes

@@ -81,7 +81,7 @@ impl Core {
     }
 
     /// Moves what can leave now from the outbox to `scratch.ready`, with its bytes; says what must be read for the
-    /// rest. A message that is gone, or damaged on disk, is left out: it stays pending, as the log has it.
+    /// rest. A message that is gone, or damaged on the only replica, is left out: it stays pending, as the log has it.
     fn look_up(&self, group: GroupId, one: &mut One, scratch: &mut Scratch) -> Option<Need> {
         let Some(stream) = self.stream(group) else {
             one.outbox.clear();
@@ -93,7 +93,7 @@ impl Core {
                 Out::Message(outgoing) => match stream.store().get(outgoing.delivered.stream_seq) {
                     Lookup::Found(stored) => Some(stored),
                     Lookup::Cold(need) => return Some(need),
-                    Lookup::Damaged if self.awaits_copy(group, outgoing.delivered.stream_seq) => {
+                    Lookup::Damaged if self.may_get_copy(group, outgoing.delivered.stream_seq) => {
                         return Some(Need {
                             seq: outgoing.delivered.stream_seq,
                             record: true,

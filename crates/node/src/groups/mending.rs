@@ -398,6 +398,16 @@ impl Core {
         self.slot(group).is_some_and(|slot| slot.awaits_copy(seq))
     }
 
+    /// Whether a damaged message may come from another replica, however long it takes: consumers pass over nothing that
+    /// somebody may have.
+    pub(crate) fn may_get_copy(&self, group: GroupId, seq: StreamSeq) -> bool {
+        let slot = self.slot(group).filter(|slot| slot.has_others());
+        slot.is_some()
+            && self
+                .stream(group)
+                .is_some_and(|stream| stream.store().may_be_mended(seq))
+    }
+
     /// Who asked for a message waits for it if it is damaged here and may come from another replica. Gives the waiter back
     /// if not.
     pub(crate) fn wait_for_copy(&mut self, group: GroupId, seq: StreamSeq, waiter: Waiter) -> Option<Waiter> {
