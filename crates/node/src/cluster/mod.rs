@@ -5,7 +5,8 @@
 //! be resolved, and a network that is cut one way is seen as such. All links are owned by one worker of the node, the
 //! first; cells from and for the others pass through it. (The option `pool_size` is accepted for the sake of
 //! configurations that have it: the number of connections between two nodes follows from the lanes. `write_deadline` cuts
-//! no link, as with nats-server's policy for routes, `retry`: pings tell whether the other side is there.)
+//! no link, as with nats-server's policy for routes, `retry`: pings tell whether the other side is there, and the shell has the
+//! system give up a connection on which nothing gets through.)
 //!
 //! ```text
 //!   worker k ──Pass──► first worker ──frames──► first worker of another node ──Arrived──► its worker k

@@ -312,6 +312,9 @@ impl Shell {
     }
 
     fn admit(&mut self, stream: mio::net::TcpStream, address: SocketAddr, listener: Listener) {
+        if listener == Listener::Route {
+            sockets::give_up_dead_ways(&stream);
+        }
         let key = self.worker.accept(address, listener);
         self.register(key, stream, false);
         self.read(key);
@@ -344,7 +347,10 @@ impl Shell {
 
     fn connect(&mut self, key: ConnKey, address: SocketAddr) {
         match mio::net::TcpStream::connect(address) {
-            Ok(stream) => self.register(key, stream, true),
+            Ok(stream) => {
+                sockets::give_up_dead_ways(&stream);
+                self.register(key, stream, true);
+            }
             Err(e) => self.worker.hang_up(key, HangUp::Refused(e.to_string())),
         }
     }

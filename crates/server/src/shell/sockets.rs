@@ -3,7 +3,20 @@
 use mio::net::TcpStream;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 use tidelock_node::{ConnKey, Worker};
+
+/// A link on which nothing gets through for so long is given up, and made anew.
+///
+/// After each loss the system waits twice as long as before with what it sends again: half a minute and more when a way
+/// was cut a few times in a row. The way may be well again long before, and other links to the same node show it.
+const DEAD_AFTER: Duration = Duration::from_secs(5);
+
+/// Lets the system give up a link to another node after [`DEAD_AFTER`]. Where it cannot, the link's pings find out.
+pub(super) fn give_up_dead_ways(stream: &TcpStream) {
+    let milliseconds = u32::try_from(DEAD_AFTER.as_millis()).unwrap_or(u32::MAX);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, milliseconds);
+}
 
 /// A connected (or connecting) socket.
 pub(super) struct Socket {
@@ -151,5 +164,21 @@ impl Socket {
                 Some(Err(e)) => return Err(e),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_given_up_by_the_system_itself() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = TcpStream::connect(address).expect("a connection");
+        let timeout = |stream: &TcpStream| rustix::net::sockopt::tcp_user_timeout(stream);
+        assert_eq!(timeout(&stream), Ok(0));
+        give_up_dead_ways(&stream);
+        assert_eq!(timeout(&stream), Ok(5_000));
     }
 }
