@@ -55,8 +55,9 @@ pub(super) struct Mending {
     again_at: Option<Mono>,
     /// There is damage, or there was at the last look.
     is_on: bool,
-    /// Messages that have come from other replicas since the start.
+    /// Messages that have come from other replicas since the start, and those of them before there was this damage.
     pub(super) mended: u64,
+    mended_before: u64,
 }
 
 /// A request that is out.
@@ -286,13 +287,22 @@ impl Core {
     fn mending_over(&mut self, group: GroupId) {
         let Some(slot) = self.slot_mut(group) else { return };
         let mended = slot.mending.mended;
+        let came = mended - slot.mending.mended_before;
         slot.mending = Mending {
             mended,
+            mended_before: mended,
             ..Mending::default()
         };
         // Some may have waited for a message that was removed meanwhile.
         slot.wake_fetches(StreamSeq(0), StreamSeq(u64::MAX));
-        self.trouble_over(What::Damage(group));
+        self.trouble_forgotten(What::Damage(group));
+        let Some(slot) = self.slot(group) else { return };
+        tracing::info!(
+            "JetStream stream '{} > {}': nothing is known to be damaged on disk any more; {came} messages have come from other \
+             replicas",
+            self.account_name(slot.account),
+            slot.name,
+        );
     }
 
     /// A peer asks for messages; `false` if the request is something else.
@@ -380,16 +390,6 @@ impl Core {
         slot.mending.mended += taken.len() as u64;
         for seq in &taken {
             slot.wake_fetches(*seq, *seq);
-        }
-        if let (Some(first), Some(last)) = (taken.first(), taken.last()) {
-            let Some(slot) = self.slot(group) else { return };
-            tracing::info!(
-                "JetStream stream '{} > {}': {} messages from {first} to {last} that are damaged on disk have come from replica {}",
-                self.account_name(slot.account),
-                slot.name,
-                taken.len(),
-                asked.replica
-            );
         }
     }
 

@@ -56,7 +56,7 @@ impl What {
             Self::Blocks => "Blocks of streams are written again",
             Self::Checkpoints => "Checkpoints of streams are written again",
             Self::Reads(_) => "Blocks of a stream can be read again",
-            Self::Damage(_) => "Damaged blocks of a stream are written again",
+            Self::Damage(_) => "Nothing of a stream is known to be damaged any more",
             Self::Snapshots => "Received snapshots of streams can be read again",
         }
     }
