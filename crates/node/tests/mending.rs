@@ -206,6 +206,19 @@ impl Bed {
         (0..self.nodes).find(leads).unwrap()
     }
 
+    /// All replicas go on, and have come to the same.
+    #[track_caller]
+    fn assert_equal(&self) {
+        let views: Vec<_> = (0..self.nodes)
+            .map(|node| self.net.replica(node, "S").unwrap())
+            .collect();
+        assert!(
+            views
+                .iter()
+                .all(|view| view.digest == views[0].digest && view.failed.is_none())
+        );
+    }
+
     /// Every message is right on every node, and none is damaged any more.
     fn assert_whole(&mut self) {
         for node in 0..self.nodes {
@@ -417,12 +430,7 @@ fn an_entry_waits_for_the_index_that_it_needs() {
     bed.net.hold_lane(node, behind, LaneKind::Log, false);
     bed.net.run(SECOND * 5);
     assert_eq!(bed.replicas(), replicas, "no replica is given up");
-    let views: Vec<_> = (0..3).map(|node| bed.net.replica(node, "S").unwrap()).collect();
-    assert!(
-        views
-            .iter()
-            .all(|view| view.digest == views[0].digest && view.failed.is_none())
-    );
+    bed.assert_equal();
 }
 
 #[test]
@@ -442,12 +450,7 @@ fn a_replica_that_cannot_tell_what_it_is_to_remove_is_replaced() {
     bed.net.run(SECOND * 20);
     assert!(bed.replicas()[node] > replica);
     bed.assert_right(node, first);
-    let views: Vec<_> = (0..3).map(|node| bed.net.replica(node, "S").unwrap()).collect();
-    assert!(
-        views
-            .iter()
-            .all(|view| view.digest == views[0].digest && view.failed.is_none())
-    );
+    bed.assert_equal();
     assert!((0..3).all(|node| bed.is_healthy(node)));
 }
 
@@ -550,12 +553,7 @@ fn what_nobody_has_does_not_keep_a_replica_from_being_filled() {
     // It knows at once, and not when somebody reads the message.
     assert_eq!(bed.damage(away).0, 1);
     assert!(!bed.is_healthy(away));
-    let views: Vec<_> = (0..3).map(|node| bed.net.replica(node, "S").unwrap()).collect();
-    assert!(
-        views
-            .iter()
-            .all(|view| view.digest == views[0].digest && view.failed.is_none())
-    );
+    bed.assert_equal();
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Block {
     /// Whether messages have to come from another replica before the file can be written again.
     fn lacks(&self) -> bool {
         if self.broken {
-            return self.live.len() > self.copies.len() as u64;
+            return self.needs_file();
         }
         self.damaged.len() > self.copies.len()
     }

@@ -122,10 +122,7 @@ impl Core {
             Stop::Cold(need) => self.fetch_for(job, need),
             Stop::Missing => self.reply_status(&job.request, NOT_FOUND, ""),
             Stop::Damaged(seq) => {
-                let group = job.group;
-                if let Some(Waiter::Api(job)) =
-                    self.wait_for_copy(group, seq, Waiter::Api(job.at(Stage::Read)))
-                {
+                if let Some(job) = self.wait_for_copy(job.at(Stage::Read), seq) {
                     self.reply_status(&job.request, DAMAGED, "");
                 }
             }
@@ -136,6 +133,17 @@ impl Core {
     pub(super) fn fetch_for(&mut self, job: Box<Job>, need: Need) {
         let group = job.group;
         self.fetch(group, need, Waiter::Api(job.at(Stage::Read)));
+    }
+
+    /// Runs a job again when a message that is damaged here has come from another replica. Gives the job back if that is not
+    /// to be expected.
+    pub(super) fn wait_for_copy(&mut self, job: Box<Job>, seq: StreamSeq) -> Option<Box<Job>> {
+        let group = job.group;
+        if !self.slot(group).is_some_and(|slot| slot.awaits_copy(seq)) {
+            return Some(job);
+        }
+        self.fetch(group, Need { seq, record: true }, Waiter::Api(job));
+        None
     }
 
     /// Sends of a batch what there is in memory, and comes back for the rest.
@@ -159,9 +167,7 @@ impl Core {
                     return self.fetch(group, need, Waiter::Api(job.at(Stage::Direct(batch))));
                 }
                 Some(Err(Stop::Damaged(seq))) => {
-                    let group = job.group;
-                    let waiter = Waiter::Api(job.at(Stage::Direct(batch)));
-                    if let Some(Waiter::Api(job)) = self.wait_for_copy(group, seq, waiter) {
+                    if let Some(job) = self.wait_for_copy(job.at(Stage::Direct(batch)), seq) {
                         self.reply_status(&job.request, DAMAGED, "");
                     }
                     return;

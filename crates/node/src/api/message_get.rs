@@ -4,7 +4,6 @@ use super::direct_get::{Stop, find};
 use super::direct_rules::{Query, stored};
 use super::subjects::Call;
 use super::{Job, Stage};
-use crate::groups::Waiter;
 use crate::worker::Core;
 use tidelock_api::{MsgGetRequest, MsgGetResponse, ResponseKind, StoredMsg, Time, decode_strict};
 use tidelock_base::{ApiError, ApiErrorCode};
@@ -27,9 +26,7 @@ impl Core {
                 return self.refuse(&job.request, call.endpoint, &ApiErrorCode::NoMessageFound.into());
             }
             Err(Stop::Damaged(seq)) => {
-                let group = job.group;
-                let waiter = Waiter::Api(job.at(Stage::Read));
-                if let Some(Waiter::Api(job)) = self.wait_for_copy(group, seq, waiter) {
+                if let Some(job) = self.wait_for_copy(job.at(Stage::Read), seq) {
                     let error = ApiError::text(ApiErrorCode::StreamGeneralErrorF, "message is damaged");
                     self.refuse(&job.request, call.endpoint, &error);
                 }

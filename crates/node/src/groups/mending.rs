@@ -17,14 +17,13 @@
 use super::chain::{put, take};
 use super::trouble::What;
 use super::{Machine, Slot, Waiter};
-use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
+use crate::cell::{Cell, LaneKind, Reply, Request};
 use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId, StreamSeq};
-use tidelock_jetstream::command::WindowKey;
-use tidelock_store::{Lookup, Need};
+use tidelock_base::{GroupId, LogIndex, Mono, ReplicaId, StreamSeq};
+use tidelock_store::Lookup;
 
 /// Subject of a request for messages; never a client's.
 const MESSAGES_SUBJECT: &[u8] = b"$TL.MESSAGES";
@@ -240,29 +239,8 @@ impl Core {
                 until: now + ANSWER_MAX,
             });
         }
-        self.send_for_messages(group, node, what);
-    }
-
-    fn send_for_messages(&mut self, group: GroupId, node: NodeId, what: Bytes) {
-        let request = Request {
-            id: RequestId {
-                sender: WindowKey {
-                    boot: self.shared.identity.boot,
-                    worker: self.id,
-                },
-                number: MESSAGES_NUMBERS | group.0,
-            },
-            node: self.shared.identity.node,
-            group: Some(group),
-            account: AccountId(0),
-            subject: Bytes::from_static(MESSAGES_SUBJECT),
-            reply: Bytes::new(),
-            header: Bytes::new(),
-            payload: what,
-            client: Bytes::new(),
-            after: 0,
-        };
-        self.send_cell(node, LaneKind::Bulk, Cell::Request(Box::new(request)));
+        let number = MESSAGES_NUMBERS | group.0;
+        self.ask_replica(group, node, number, MESSAGES_SUBJECT, what);
     }
 
     /// Nobody who is reached has these messages.
@@ -393,11 +371,6 @@ impl Core {
         }
     }
 
-    /// Whether a damaged message may come from another replica soon.
-    pub(crate) fn awaits_copy(&self, group: GroupId, seq: StreamSeq) -> bool {
-        self.slot(group).is_some_and(|slot| slot.awaits_copy(seq))
-    }
-
     /// Whether a damaged message may come from another replica, however long it takes: consumers pass over nothing that
     /// somebody may have.
     pub(crate) fn may_get_copy(&self, group: GroupId, seq: StreamSeq) -> bool {
@@ -406,15 +379,5 @@ impl Core {
             && self
                 .stream(group)
                 .is_some_and(|stream| stream.store().may_be_mended(seq))
-    }
-
-    /// Who asked for a message waits for it if it is damaged here and may come from another replica. Gives the waiter back
-    /// if not.
-    pub(crate) fn wait_for_copy(&mut self, group: GroupId, seq: StreamSeq, waiter: Waiter) -> Option<Waiter> {
-        if !self.awaits_copy(group, seq) {
-            return Some(waiter);
-        }
-        self.fetch(group, Need { seq, record: true }, waiter);
-        None
     }
 }

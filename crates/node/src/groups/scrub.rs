@@ -73,11 +73,9 @@ impl Core {
 
     /// Reads the first block from there on; gives where to go on, `None` at the end.
     fn scrub_next(&mut self, group: GroupId, seq: StreamSeq) -> Option<(GroupId, StreamSeq)> {
-        let mut from = seq;
         let mut next = None;
         for (id, slot) in self.groups.slots.range_mut(group..) {
-            let start = if *id == group { from } else { StreamSeq(0) };
-            from = StreamSeq(0);
+            let start = if *id == group { seq } else { StreamSeq(0) };
             if slot.failed.is_some() {
                 continue;
             }

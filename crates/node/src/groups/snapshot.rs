@@ -311,28 +311,37 @@ impl Core {
         self.ask_for_piece(group, from, piece);
     }
 
-    fn ask_for_piece(&mut self, group: GroupId, from: NodeId, payload: Bytes) {
+    fn ask_for_piece(&mut self, group: GroupId, from: NodeId, piece: Bytes) {
+        self.ask_replica(group, from, FILE_NUMBERS | group.0, FILE_SUBJECT, piece);
+    }
+
+    /// Asks a node's replica of a group something that no client asks. The answer comes to [`Core::internal_reply`].
+    pub(super) fn ask_replica(
+        &mut self,
+        group: GroupId,
+        node: NodeId,
+        number: u64,
+        subject: &'static [u8],
+        payload: Bytes,
+    ) {
         let me = self.shared.identity.node;
         let sender = WindowKey {
             boot: self.shared.identity.boot,
             worker: self.id,
         };
         let request = Request {
-            id: RequestId {
-                sender,
-                number: FILE_NUMBERS | group.0,
-            },
+            id: RequestId { sender, number },
             node: me,
             group: Some(group),
             account: AccountId(0),
-            subject: Bytes::from_static(FILE_SUBJECT),
+            subject: Bytes::from_static(subject),
             reply: Bytes::new(),
             header: Bytes::new(),
             payload,
             client: Bytes::new(),
             after: 0,
         };
-        self.send_cell(from, LaneKind::Bulk, Cell::Request(Box::new(request)));
+        self.send_cell(node, LaneKind::Bulk, Cell::Request(Box::new(request)));
     }
 
     /// A peer asks for a piece of a file; `false` if the request is something else.
