@@ -65,7 +65,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::{ApiError, ConsumerId, LogIndex, StreamSeq, Term, Wall};
-use tidelock_record::{IoDone, IoRequest};
+use tidelock_record::{Disk, IoDone, IoRequest};
 use tidelock_store::{Need, Store, StoreConfig, StoreError, StoreEvent, StoreKind, StoreState, Unanswered};
 use ttl::TtlIndex;
 
@@ -530,6 +530,14 @@ impl Stream {
     /// The disk does not give back the block of a message; see [`Store::give_up_block`].
     pub fn give_up_block(&mut self, seq: StreamSeq) {
         self.store.give_up_block(seq);
+    }
+
+    /// Lists the subjects of all messages anew; see [`Store::relist`].
+    ///
+    /// # Errors
+    /// As [`Store::relist`].
+    pub fn relist(&mut self, disk: &dyn Disk) -> Result<bool, StoreError> {
+        self.store.relist(disk)
     }
 
     /// A block file of this name is damaged; see [`Store::suspect_file`].

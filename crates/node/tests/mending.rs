@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::ReplicaId;
 use tidelock_node::{Budgets, LaneKind};
-use tidelock_record::{Disk, Fault, FilePath, MemDisk};
+use tidelock_record::{Disk, Fault, FilePath, IoOp, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MESSAGES: usize = 600;
@@ -597,4 +597,120 @@ fn what_nobody_reads_is_found_all_the_same() {
     assert_eq!(bed.damage(1), (0, 2));
     assert!(bed.blocks(1).iter().all(|(file, _)| !files.contains(file)));
     bed.assert_whole();
+}
+
+/// Files of blocks, by number on each node, go while all nodes are down; gives what the nodes say at and after the start.
+fn start_without(bed: &mut Bed, lost: &[(usize, usize)], away: &[usize]) -> Vec<String> {
+    (0..bed.nodes).for_each(|node| bed.net.kill(node));
+    for &(node, number) in lost {
+        let (file, _) = bed.blocks(node)[number].clone();
+        bed.disk(node).run(&IoOp::Remove { file }).unwrap();
+    }
+    net::log::said(|| {
+        for node in (0..bed.nodes).filter(|node| !away.contains(node)) {
+            bed.net
+                .restart(node, 1, &clustered_for_clients(bed.nodes, node), 2);
+        }
+        bed.net.run(SECOND * 20);
+    })
+}
+
+const HELD: &str = "are missing or destroyed, the first is";
+const GOES_ON: &str = "this replica takes part again";
+
+#[test]
+fn a_replica_without_some_of_its_files_fetches_them_and_goes_on() {
+    let mut bed = Bed::new(3);
+    let replicas = bed.replicas();
+    let lines = start_without(&mut bed, &[(1, 0), (1, 3)], &[]);
+    assert_eq!((said(&lines, HELD), said(&lines, GOES_ON)), (1, 1), "{lines:?}");
+    assert_eq!(said(&lines, "is lost"), 0, "{lines:?}");
+    assert_eq!(bed.replicas(), replicas, "it is not replaced");
+    bed.assert_whole();
+    bed.assert_equal();
+    let (_, mended) = bed.damage(1);
+    assert!(mended > 40, "{mended}");
+    // What was mended is found by the next start.
+    let lines = start_without(&mut bed, &[], &[]);
+    assert_eq!(said(&lines, HELD), 0, "{lines:?}");
+    bed.assert_whole();
+}
+
+#[test]
+fn replicas_that_lack_different_files_serve_each_other() {
+    let mut bed = Bed::new(3);
+    let replicas = bed.replicas();
+    let lines = start_without(&mut bed, &[(0, 0), (1, 4), (2, 7)], &[]);
+    assert_eq!((said(&lines, HELD), said(&lines, GOES_ON)), (3, 3), "{lines:?}");
+    assert_eq!(bed.replicas(), replicas);
+    bed.assert_whole();
+    bed.assert_equal();
+    // Two of three are a majority, though both lack something.
+    let lines = start_without(&mut bed, &[(0, 0), (1, 4)], &[2]);
+    assert_eq!((said(&lines, HELD), said(&lines, GOES_ON)), (2, 2), "{lines:?}");
+    bed.assert_right(0, 1);
+    let client = bed.net.client(0, 0);
+    bed.net.tell(client, "SUB in 1\r\nPUB s in 3\r\nnew\r\n");
+    bed.net.run(SECOND);
+    let heard = bed.net.hear(client);
+    assert!(heard.contains(&format!("\"seq\":{}", MESSAGES + 1)), "{heard}");
+}
+
+#[test]
+fn a_replica_that_lacks_files_neither_votes_nor_leads_nor_answers() {
+    let mut bed = Bed::new(3);
+    let replicas = bed.replicas();
+    // Both that are there lack the same.
+    let same = bed.blocks(0)[0].1.min(bed.blocks(1)[0].1);
+    assert!(same > 0);
+    let lines = start_without(&mut bed, &[(0, 0), (1, 0)], &[2]);
+    assert_eq!((said(&lines, HELD), said(&lines, GOES_ON)), (2, 0), "{lines:?}");
+    assert!(
+        said(&lines, "no other replica that is reached has all") > 0,
+        "{lines:?}"
+    );
+    for node in 0..2 {
+        let view = bed.net.replica(node, "S").unwrap();
+        assert!(!view.is_leader && view.failed.is_some(), "node {node}");
+        let health = bed.net.health(node);
+        assert!(
+            health.contains("lacks messages that come from other replicas"),
+            "{health}"
+        );
+        let client = bed.get(node, MESSAGES);
+        bed.net.run(SECOND * 4);
+        let heard = bed.net.hear(client);
+        assert!(!heard.contains(&payload(MESSAGES)), "{heard}");
+    }
+    // The third has all of it.
+    bed.net.restart(2, 1, &clustered_for_clients(3, 2), 2);
+    bed.net.run(SECOND * 10);
+    assert_eq!(bed.replicas(), replicas);
+    bed.assert_whole();
+    bed.assert_equal();
+}
+
+#[test]
+fn a_replica_whose_lost_messages_are_removed_elsewhere_is_replaced() {
+    let mut bed = Bed::new(3);
+    let replicas = bed.replicas();
+    let node = (bed.leader() + 1) % 3;
+    bed.net.kill(node);
+    let gone = bed.ask(bed.leader(), "$JS.API.STREAM.MSG.DELETE.S", "{\"seq\":2}");
+    assert_eq!(gone["success"], true, "{gone}");
+    let (file, _) = bed.blocks(node)[0].clone();
+    bed.disk(node).run(&IoOp::Remove { file }).unwrap();
+    let lines = net::log::said(|| {
+        bed.net.restart(node, 1, &clustered_for_clients(3, node), 2);
+        bed.net.run(SECOND * 30);
+    });
+    assert_eq!(said(&lines, HELD), 1, "{lines:?}");
+    assert!(
+        said(&lines, "the others have not all of these messages any more") > 0,
+        "{lines:?}"
+    );
+    assert!(bed.replicas()[node] > replicas[node], "{lines:?}");
+    bed.assert_equal();
+    assert!((0..3).all(|node| bed.is_healthy(node)));
+    bed.assert_right(node, 1);
 }

@@ -17,7 +17,7 @@ use tidelock_node::{
     Addresses, Budgets, Cell, ConnKey, HangUp, IoJob, IoOwner, Listener, NodeShared, Output, ReplicaView,
     ServerIdentity, Worker,
 };
-use tidelock_record::{Disk, IoDone, IoOp, IoRequest, IoToken, MemDisk};
+use tidelock_record::{Disk, FilePath, IoDone, IoOp, IoRequest, IoToken, MemDisk};
 use tidelock_wal::{LaneConfig, recover_all};
 
 /// Port of clients.
@@ -398,10 +398,37 @@ impl Node {
         None
     }
 
-    /// Bits of blocks turn over on the disk of a server that runs. Answers where.
-    pub(crate) fn rot(&mut self) -> Vec<String> {
+    /// Files of messages of a server that is down are deleted or destroyed. Answers which.
+    pub(crate) fn lose_blocks(&mut self) -> Vec<String> {
+        let mut places = Vec::new();
+        for _ in 0..=self.rng.below(4) {
+            let files = self.blocks();
+            let Some((path, len)) = files.get(self.rng.index(files.len().max(1))) else {
+                break;
+            };
+            places.push(path.to_string());
+            if self.rng.per_mille(500) {
+                let file = path.clone();
+                // Nothing of the disk is in the way.
+                let _ = self.disk.run(&IoOp::Remove { file });
+            } else {
+                for byte in (0..*len).step_by(16) {
+                    let _ = self.disk.flip_bit(path, 8 * byte);
+                }
+            }
+        }
+        places
+    }
+
+    fn blocks(&self) -> Vec<(FilePath, u64)> {
         let mut files = self.disk.files();
         files.retain(|(path, len)| path.as_str().ends_with(".blk") && *len > 0);
+        files
+    }
+
+    /// Bits of blocks turn over on the disk of a server that runs. Answers where.
+    pub(crate) fn rot(&mut self) -> Vec<String> {
+        let files = self.blocks();
         let mut places = Vec::new();
         for _ in 0..=self.rng.below(8) {
             let Some((path, len)) = files.get(self.rng.index(files.len().max(1))) else {

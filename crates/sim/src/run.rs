@@ -312,6 +312,10 @@ impl Run {
         match self.rng.below(10) {
             0..3 => self.world.wipe(lost),
             3..6 => self.world.damage(lost),
+            6..8 => {
+                self.history.count("lost blocks");
+                self.world.lose_blocks(lost);
+            }
             _ => {}
         }
         self.world.start(lost, 2);

@@ -434,6 +434,15 @@ impl World {
         self.trace.say(|| format!("n{node} is damaged at {places:?}"));
     }
 
+    /// Files of messages of a node that is down are gone or destroyed.
+    pub(crate) fn lose_blocks(&mut self, node: usize) {
+        self.trace.event(self.now, 14, node as u64, &[]);
+        if let Some(found) = self.nodes.get_mut(node) {
+            let places = found.lose_blocks();
+            self.trace.say(|| format!("n{node} loses {places:?}"));
+        }
+    }
+
     /// Bits turn over in stored messages of a node that runs.
     pub(crate) fn rot(&mut self, node: usize) {
         self.trace.event(self.now, 13, node as u64, &[]);

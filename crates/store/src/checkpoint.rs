@@ -17,7 +17,7 @@
 use crate::block::{Block, BlockIndex, BlockInfo, read_summary, rebuild};
 use crate::codec::{Malformed, Reader, put_bytes, put_varint};
 use crate::files::block_number;
-use crate::postings::Run;
+use crate::listing::Listing;
 use crate::store::{Store, Totals};
 use crate::types::{StoreConfig, StoreError, StoreKind};
 use bytes::Bytes;
@@ -51,6 +51,9 @@ pub enum OnLoss {
     Refuse,
     /// Go on without its messages, and list them in [`Store::lost`]: there is no other replica.
     Report,
+    /// Keep its place, for its messages to come from another replica ("Mending" in `mend.rs`). Until they have,
+    /// [`Store::is_listed`] is `false`, and nothing may be asked of the store but those messages that it has.
+    Await,
 }
 
 /// A checkpoint, or several put together.
@@ -137,7 +140,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Checkpoint`] if the checkpoints are damaged or do not follow each other, [`StoreError::Io`] if
-    /// the disk fails, [`StoreError::Block`] if a block cannot be brought back and `on_loss` says to refuse.
+    /// the disk fails ([`OnLoss::Await`] takes a block that cannot be read for one that is lost), [`StoreError::Block`]
+    /// if a block cannot be brought back and `on_loss` says to refuse.
     pub fn restore(
         config: StoreConfig,
         checkpoints: &[&[u8]],
@@ -177,7 +181,9 @@ impl Store {
             return Err(StoreError::Checkpoint("sums do not agree"));
         }
         store.totals = sums;
-        store.learn_first(disk)?;
+        if store.is_listed() {
+            store.learn_first(disk)?;
+        }
         Ok(store)
     }
 
@@ -206,24 +212,31 @@ impl Store {
     }
 
     /// Enters a block and the subjects of its live messages.
-    fn restore_block(&mut self, block: Block, disk: &dyn Disk, on_loss: OnLoss) -> Result<(), StoreError> {
+    fn restore_block(
+        &mut self,
+        mut block: Block,
+        disk: &dyn Disk,
+        on_loss: OnLoss,
+    ) -> Result<(), StoreError> {
         let Some(file) = self.block_path(block.info.id) else {
             return Err(StoreError::Checkpoint("a block has no file name"));
         };
-        let listed = self.list_summary(&block, &file, disk)?;
-        if !listed && !self.list_frames(&block, &file, disk)? {
-            if on_loss == OnLoss::Refuse {
-                let lost = block.live.len();
-                return Err(StoreError::Block { file, lost });
+        let listing = match self.list_block(&block, &file, disk) {
+            Err(StoreError::Io { .. }) if on_loss == OnLoss::Await => Listing::Lost,
+            listing => listing?,
+        };
+        if listing == Listing::Lost {
+            match on_loss {
+                OnLoss::Refuse => {
+                    let lost = block.live.len();
+                    return Err(StoreError::Block { file, lost });
+                }
+                OnLoss::Report => {
+                    self.note_lost(&block);
+                    return Ok(());
+                }
+                OnLoss::Await => block.broken = true,
             }
-            let mut rels = block.live.iter();
-            while let Some(range) = rels.next_range() {
-                self.lost.push((
-                    StreamSeq(block.seq(*range.start())),
-                    StreamSeq(block.seq(*range.end())),
-                ));
-            }
-            return Ok(());
         }
         self.totals.msgs += block.live.len();
         self.totals.bytes += block.live_bytes;
@@ -231,85 +244,25 @@ impl Store {
         self.totals.last_seq = block.info.last_seq;
         let key = block.info.first_seq;
         self.blocks.insert(key, block);
-        if !listed {
+        self.unlisted |= listing == Listing::Lost;
+        if listing != Listing::Whole {
             self.suspect(key);
         }
         Ok(())
     }
 
-    /// Enters the subjects of a block from its summary; `false`, and nothing entered, if it is damaged.
-    fn list_summary(&mut self, block: &Block, file: &FilePath, disk: &dyn Disk) -> Result<bool, StoreError> {
-        let info = &block.info;
-        let data = read(disk, file, info.summary_offset(), u64::from(info.summary_len))?;
-        if crc32c::crc32c(&data) != info.summary_crc {
-            return Ok(false);
+    fn note_lost(&mut self, block: &Block) {
+        let mut rels = block.live.iter();
+        while let Some(range) = rels.next_range() {
+            self.lost.push((
+                StreamSeq(block.seq(*range.start())),
+                StreamSeq(block.seq(*range.end())),
+            ));
         }
-        // First all is read once without effect: a summary that passes its checksum and is malformed all the same
-        // is of an unknown kind of damage, and must not be entered by half.
-        let whole = block.live.len() == u64::from(info.count);
-        let mut live = 0_u64;
-        let sound = read_summary(info, &data, &mut |subject| {
-            live += subject.runs.iter().map(|r| live_in(block, r)).sum::<u64>()
-        });
-        if sound.is_err() || live != block.live.len() {
-            return Ok(false);
-        }
-        let mut in_order = true;
-        let entered = read_summary(info, &data, &mut |subject| {
-            if !whole && subject.runs.iter().all(|run| live_in(block, run) == 0) {
-                return;
-            }
-            let leaf = self.tree.entry(subject.name);
-            let before = leaf.seqs.count();
-            in_order &= subject
-                .runs
-                .first()
-                .is_some_and(|run| run.first > leaf.seqs.last());
-            if !in_order {
-                return;
-            }
-            for run in subject.runs {
-                if whole {
-                    leaf.seqs.push_run(*run);
-                } else {
-                    sequences(run)
-                        .filter(|&seq| block.is_live(seq))
-                        .for_each(|seq| leaf.seqs.push(seq));
-                }
-            }
-            let newest = subject.runs.last().and_then(|run| sequences(run).next_back());
-            if before == 0 {
-                leaf.first = Some(subject.last).filter(|_| newest == Some(leaf.seqs.first()));
-            }
-        });
-        if entered.is_err() || !in_order {
-            return Err(StoreError::Checkpoint("a block lists a subject twice"));
-        }
-        Ok(true)
-    }
-
-    /// Enters the subjects of a block from its frames; `false`, and nothing entered, if any is damaged.
-    fn list_frames(&mut self, block: &Block, file: &FilePath, disk: &dyn Disk) -> Result<bool, StoreError> {
-        let data = read(disk, file, 0, block.info.summary_offset())?;
-        let Ok(index) = rebuild(&block.info, &data) else {
-            return Ok(false);
-        };
-        let live = index.rows().iter().filter(|row| block.live.contains(row.rel));
-        if live.clone().count() as u64 != block.live.len() {
-            return Ok(false);
-        }
-        for row in live {
-            let leaf = self.tree.entry(index.subject(row));
-            if leaf.seqs.is_empty() {
-                leaf.first = Some(row.extent);
-            }
-            leaf.seqs.push(block.seq(row.rel));
-        }
-        Ok(true)
     }
 
     /// Makes sure that the time of the first message is known: the block in front may be lost.
-    fn learn_first(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
+    pub(crate) fn learn_first(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
         let Some((&key, block)) = self.blocks.first_key_value() else {
             return Ok(());
         };
@@ -475,21 +428,8 @@ fn decode_tail(reader: &mut Reader<'_>) -> Result<Vec<(u64, i64, Bytes)>, Malfor
     Ok(tail)
 }
 
-fn sequences(run: &Run) -> impl DoubleEndedIterator<Item = u64> {
-    let Run { first, stride, count } = *run;
-    (0..u64::from(count)).map(move |n| first + n * stride)
-}
-
-/// How many sequences of a run are live in the block.
-fn live_in(block: &Block, run: &Run) -> u64 {
-    if block.live.len() == u64::from(block.info.count) {
-        return u64::from(run.count);
-    }
-    sequences(run).filter(|&seq| block.is_live(seq)).count() as u64
-}
-
 /// Reads a part of a file; a file that is not there, or too short, gives what there is: the checksum will tell.
-fn read(disk: &dyn Disk, file: &FilePath, offset: u64, len: u64) -> Result<Bytes, StoreError> {
+pub(crate) fn read(disk: &dyn Disk, file: &FilePath, offset: u64, len: u64) -> Result<Bytes, StoreError> {
     match disk.read(file, offset, len) {
         Ok(data) => Ok(data),
         Err(IoError::NotFound) => Ok(Bytes::new()),

@@ -42,6 +42,8 @@ pub struct Store {
     pub(crate) io: IoQueue,
     /// Ranges of sequences that [`Store::restore`] could not bring back.
     pub(crate) lost: Vec<(StreamSeq, StreamSeq)>,
+    /// Blocks are missing of which not even the subjects are known.
+    pub(crate) unlisted: bool,
 }
 
 /// Sums over the live messages, and the end of the stream.
@@ -110,6 +112,7 @@ impl Store {
             graveyard: VecDeque::new(),
             io,
             lost: Vec::new(),
+            unlisted: false,
         }
     }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use tidelock_base::{StreamSeq, Wall};
 use tidelock_record::{Disk, FilePath, IoDone, IoError, IoOp, MemDisk, encode_into};
 use tidelock_store::{
-    BlockFile, CheckpointKind, Lookup, OnLoss, RemoveError, Store, StoreConfig, StoreEvent, StoreKind, Stored,
+    BlockFile, CheckpointKind, Lookup, OnLoss, RemoveError, Store, StoreConfig, StoreEvent, StoreKind,
+    Stored, SubjectState,
 };
 
 const HEADER_BYTES: u64 = 64;
@@ -134,13 +135,40 @@ impl Replica {
     fn start_again(&mut self) -> Self {
         self.store.flush();
         self.settle();
+        self.start_damaged(|_| {})
+    }
+
+    /// The store as a start finds it when something has happened to its files before.
+    fn start_damaged(&mut self, damage: impl FnOnce(&Self)) -> Self {
         let mut saved = Vec::new();
         let number = self.store.encode_checkpoint(CheckpointKind::Full, &mut saved);
         self.store.checkpoint_durable(number);
         self.settle();
+        damage(self);
         let disk = Arc::clone(&self.disk);
-        let store = Store::restore(self.store.config().clone(), &[&saved], &*disk, OnLoss::Refuse).unwrap();
+        let store = Store::restore(self.store.config().clone(), &[&saved], &*disk, OnLoss::Await).unwrap();
         Self { store, disk }
+    }
+
+    fn delete(&self, file: &BlockFile) {
+        let file = file.file.clone();
+        self.disk.run(&IoOp::Remove { file }).unwrap();
+    }
+
+    /// Lists everything again, once nothing is damaged any more.
+    fn relist(&mut self) -> bool {
+        self.store.relist(&*self.disk).unwrap()
+    }
+
+    /// What is known of each subject.
+    fn subjects(&self) -> Vec<(String, Option<SubjectState>)> {
+        let names = (0..7).map(|n| format!("subject.{n}"));
+        names
+            .map(|name| {
+                let state = self.store.subject_state(name.as_bytes());
+                (name, state)
+            })
+            .collect()
     }
 }
 
@@ -335,6 +363,98 @@ fn a_file_that_is_gone_comes_back_whole() {
     store.settle();
     assert_eq!(store.take_from(&mut other) as u64, upto + 1 - from);
     assert_eq!(mended(&store.settle()), 1);
+    assert_whole(&mut store, &mut other, 300);
+}
+
+#[test]
+fn files_that_are_missing_at_a_start_come_back_and_so_do_their_subjects() {
+    let (mut store, mut other) = (Replica::filled(9 << 10, 500), Replica::filled(16 << 10, 400));
+    for seq in 401..=500 {
+        let record = store.found(seq);
+        other.store.append(record.seq, record.ts, record.record).unwrap();
+    }
+    for seq in (3..450).step_by(4) {
+        store.remove(seq);
+        other.remove(seq);
+    }
+    let files = store.blocks();
+    let mut store = store.start_damaged(|store| {
+        store.delete(&files[0]);
+        store.delete(&files[2]);
+        // Neither summary nor messages can be read.
+        (0..files[4].len)
+            .step_by(16)
+            .for_each(|at| store.flip(&files[4], at));
+        // The summary alone.
+        let summary = HEADER_BYTES + data_len(&store.disk, &files[3]);
+        store.flip(&files[3], summary + 4);
+    });
+    assert!(!store.store.is_listed() && !store.store.is_beyond_mending());
+    assert!(!store.relist(), "there is nothing to list yet");
+    assert_eq!(
+        (store.store.digest(), store.store.msgs()),
+        (other.store.digest(), other.store.msgs())
+    );
+    let files_named = [0, 2, 4].map(|n: usize| files[n].file.as_str().rsplit('/').next().unwrap().to_owned());
+    for name in files_named {
+        let (from, upto) = store.store.block_named(&name).unwrap();
+        assert!(
+            store
+                .damaged()
+                .iter()
+                .any(|seq| (from.value()..=upto.value()).contains(seq))
+        );
+    }
+    assert_eq!(store.get(store.damaged()[0]), Lookup::Damaged);
+    // What is there can be had by others.
+    assert_eq!(store.get(500), other.get(500));
+    while store.store.has_damage() {
+        store.take_from(&mut other);
+        store.settle();
+    }
+    assert!(store.relist() && store.store.is_listed());
+    assert_eq!(store.subjects(), other.subjects());
+    assert_whole(&mut store, &mut other, 500);
+    for seq in 1..=500 {
+        if matches!(other.get(seq), Lookup::Found(_)) {
+            store.remove(seq);
+            other.remove(seq);
+            assert_eq!(store.subjects(), other.subjects());
+        }
+    }
+    assert_whole(&mut store.start_again(), &mut other, 500);
+}
+
+#[test]
+fn a_file_that_cannot_be_made_again_is_said_to_be_beyond_mending() {
+    let (mut store, mut other) = (Replica::filled(9 << 10, 300), Replica::filled(9 << 10, 300));
+    let files = store.blocks();
+    let mut store = store.start_damaged(|store| store.delete(&files[1]));
+    let damaged = store.damaged();
+    for seq in &damaged {
+        // What comes is sound and something else.
+        let Stored { ts, record, .. } = other.found(seq.min(&(damaged[0] + 5)).to_owned());
+        assert!(store.store.mend(StreamSeq(*seq), ts.0, record));
+    }
+    store.settle();
+    assert!(store.store.is_beyond_mending() && !store.store.is_listed());
+    assert!(!store.relist());
+}
+
+#[test]
+fn a_file_that_goes_while_others_come_is_fetched_too() {
+    let (mut store, mut other) = (Replica::filled(9 << 10, 300), Replica::filled(9 << 10, 300));
+    let files = store.blocks();
+    let mut store = store.start_damaged(|store| store.delete(&files[1]));
+    store.take_from(&mut other);
+    store.settle();
+    store.delete(&files[0]);
+    assert!(!store.relist(), "this one is missing now");
+    assert_eq!(store.damaged()[0], 1);
+    store.take_from(&mut other);
+    store.settle();
+    assert!(store.relist());
+    assert_eq!(store.subjects(), other.subjects());
     assert_whole(&mut store, &mut other, 300);
 }
 

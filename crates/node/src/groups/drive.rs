@@ -30,7 +30,9 @@ impl Core {
                 continue;
             };
             slot.armed = None;
-            slot.raft.tick(now);
+            if !slot.is_held() {
+                slot.raft.tick(now);
+            }
             if slot.quiet && slot.rest_due.is_none_or(|at| at > now) {
                 self.groups.ticked.insert(group);
                 continue;
@@ -339,7 +341,8 @@ impl Core {
         ];
         slot.rest_due = rest.into_iter().flatten().min();
         slot.quiet = slot.is_quiet() && !has_sources;
-        let next = [slot.raft.next_deadline(), slot.rest_due];
+        let consensus = slot.raft.next_deadline().filter(|_| !slot.is_held());
+        let next = [consensus, slot.rest_due];
         arm(&mut self.groups.timers, slot, next.into_iter().flatten().min());
     }
 }

@@ -40,6 +40,33 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Bytes of messages that wait in memory for their blocks to be written; no more are asked for beyond.
 const WAITING_BYTES: u64 = 64 << 20;
 
+/// In place of a time: the message was here, and the log has removed it.
+const REMOVED: i64 = i64::MIN;
+
+/// A message in an answer.
+struct Given<'a> {
+    seq: StreamSeq,
+    ts: i64,
+    /// Empty if it is not there.
+    record: &'a [u8],
+}
+
+impl<'a> Given<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put(out, &self.seq.value().to_le_bytes());
+        put(out, &self.ts.to_le_bytes());
+        put(out, self.record);
+    }
+
+    fn take(rest: &mut &'a [u8]) -> Option<Self> {
+        Some(Self {
+            seq: StreamSeq(u64::from_le_bytes(take(rest)?.try_into().ok()?)),
+            ts: i64::from_le_bytes(take(rest)?.try_into().ok()?),
+            record: take(rest)?,
+        })
+    }
+}
+
 /// What a replica does about its damaged messages.
 #[derive(Debug, Default)]
 pub(super) struct Mending {
@@ -48,10 +75,12 @@ pub(super) struct Mending {
     lacking: BTreeMap<ReplicaId, BTreeSet<StreamSeq>>,
     /// Others that have not answered.
     silent: Vec<ReplicaId>,
+    /// Those that have removed something that is damaged here.
+    removed: BTreeSet<ReplicaId>,
     /// What nobody who is reached has.
     in_vain: BTreeSet<StreamSeq>,
     /// Then all others are asked for all again.
-    again_at: Option<Mono>,
+    pub(super) again_at: Option<Mono>,
     /// There is damage, or there was at the last look.
     is_on: bool,
     /// Messages that have come from other replicas since the start, and those of them before there was this damage.
@@ -77,9 +106,20 @@ impl Mending {
     /// What others have said before counts no more.
     fn begin_anew(&mut self) {
         self.lacking.clear();
+        self.removed.clear();
         self.silent.clear();
         self.in_vain.clear();
         self.again_at = None;
+    }
+
+    /// Whether another replica has said that it has not what is damaged here.
+    pub(super) fn has_heard_no(&self) -> bool {
+        !self.lacking.is_empty()
+    }
+
+    /// How many others have removed something that is damaged here.
+    pub(super) fn removed_by(&self) -> usize {
+        self.removed.len()
     }
 
     /// Whether a replica may have a message.
@@ -187,10 +227,14 @@ impl Core {
         if !stream.store().has_damage() {
             if std::mem::take(&mut slot.mending.is_on) {
                 self.mending_over(group);
+                self.go_on_if_listed(group);
             }
             return;
         }
         slot.mending.is_on = true;
+        if slot.is_beyond_hope() {
+            return self.give_up_held(group);
+        }
         if !slot.has_others() {
             return;
         }
@@ -201,7 +245,8 @@ impl Core {
         if mending.again_at.is_some_and(|at| at <= now) {
             mending.begin_anew();
         }
-        if mending.asked.is_none() {
+        let rests = slot.is_held() && slot.mending.again_at.is_some();
+        if slot.mending.asked.is_none() && !rests {
             self.ask_for_messages(group);
         }
     }
@@ -230,6 +275,9 @@ impl Core {
             }
         }
         let Some((replica, node, what)) = asked else {
+            if slot.is_held() {
+                return self.held_asks_again(group);
+            }
             return self.asked_in_vain(group, &wanted);
         };
         if let Some(slot) = self.groups.slots.get_mut(&group) {
@@ -298,23 +346,31 @@ impl Core {
         let mut out = Vec::new();
         let mut cold = None;
         let slot = request.group.and_then(|group| Some((group, self.slot(group)?)));
-        if let Some((group, slot)) = slot.filter(|(_, slot)| slot.failed.is_none())
+        if let Some((group, slot)) = slot.filter(|(_, slot)| slot.failed.is_none() || slot.is_held())
             && let Machine::Stream(stream) = &slot.machine
         {
             let (asked, _) = request.payload.as_chunks::<8>();
             for seq in asked.iter().map(|bytes| StreamSeq(u64::from_le_bytes(*bytes))) {
-                let found = match stream.store().get(seq) {
+                let store = stream.store();
+                let mut without = 0;
+                let found = match store.get(seq) {
                     Lookup::Found(stored) => Some(stored),
+                    Lookup::Missing if !slot.is_held() && seq <= store.last_seq() => {
+                        without = REMOVED;
+                        None
+                    }
                     Lookup::Cold(need) if !slot.unread.pauses(seq) => {
                         cold = Some((group, need));
                         break;
                     }
                     Lookup::Cold(_) | Lookup::Missing | Lookup::Damaged => None,
                 };
-                let ts = found.as_ref().map_or(0, |stored| stored.ts.0);
-                put(&mut out, &seq.value().to_le_bytes());
-                put(&mut out, &ts.to_le_bytes());
-                put(&mut out, found.as_ref().map_or(&[], |stored| &stored.record));
+                let given = Given {
+                    seq,
+                    ts: found.as_ref().map_or(without, |stored| stored.ts.0),
+                    record: found.as_ref().map_or(&[], |stored| &stored.record),
+                };
+                given.put(&mut out);
                 if out.len() >= ANSWER_BYTES {
                     break;
                 }
@@ -343,15 +399,12 @@ impl Core {
         let mut taken = Vec::new();
         let mut lacking = Vec::new();
         let mut rest = reply.payload.as_ref();
-        let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
-        while let (Some(seq), Some(ts), Some(record)) = (
-            take(&mut rest).and_then(number),
-            take(&mut rest).and_then(number),
-            take(&mut rest),
-        ) {
-            let seq = StreamSeq(seq);
+        while let Some(Given { seq, ts, record }) = Given::take(&mut rest) {
+            if record.is_empty() && ts == REMOVED {
+                slot.mending.removed.insert(asked.replica);
+            }
             // A copy of its own, so that a small one does not hold on to the whole answer.
-            if !record.is_empty() && stream.mend(seq, ts.cast_signed(), Bytes::copy_from_slice(record)) {
+            if !record.is_empty() && stream.mend(seq, ts, Bytes::copy_from_slice(record)) {
                 taken.push(seq);
             } else {
                 lacking.push(seq);

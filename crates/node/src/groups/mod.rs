@@ -29,6 +29,7 @@ mod folders;
 mod formation;
 mod forwards;
 mod hand_over;
+mod held;
 mod lane;
 mod listing;
 mod membership;

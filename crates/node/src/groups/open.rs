@@ -167,7 +167,17 @@ impl Core {
         let new = folder_of(group, recovered.replica);
         let sizes = self.next_sizes();
         let machine = match &checkpoint {
-            Some(checkpoint) => restore(group, checkpoint, &birth, recovered.damaged, (disk, &sizes))?,
+            Some(checkpoint) => {
+                let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
+                let on_loss = if alone { OnLoss::Report } else { OnLoss::Await };
+                restore(
+                    group,
+                    checkpoint,
+                    (&birth.name, recovered.damaged),
+                    (disk, &sizes),
+                    on_loss,
+                )?
+            }
             None => {
                 remove_blocks(&new, disk).map_err(|why| self.path_of(&why))?;
                 found(group, &birth, &new, &sizes)?
@@ -200,6 +210,7 @@ impl Core {
         if staged {
             self.want_checkpoint(group);
         }
+        self.hold_if_unlisted(group);
         Ok(())
     }
 
@@ -604,17 +615,15 @@ fn remove_blocks(folder: &str, disk: &dyn Disk) -> Result<(), String> {
 pub(super) fn restore(
     group: GroupId,
     checkpoint: &Checkpoint,
-    birth: &Birth,
-    damaged: bool,
+    (name, damaged): (&str, bool),
     (disk, sizes): (&dyn Disk, &Sizes),
+    on_loss: OnLoss,
 ) -> Result<Machine, String> {
     if group == GroupId::META {
         let state = checkpoint.states.last().ok_or("there is no state")?;
         let meta = Meta::restore(state).map_err(|e| e.to_string())?;
         return Ok(Machine::Meta(Box::new(meta)));
     }
-    let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
-    let on_loss = if alone { OnLoss::Report } else { OnLoss::Refuse };
     let store = store_config(&checkpoint.folder, sizes)?;
     let states: Vec<&[u8]> = checkpoint.states.iter().map(|state| &state[..]).collect();
     let mut stream = Stream::restore(store, &states, disk, on_loss).map_err(|e| e.to_string())?;
@@ -623,10 +632,7 @@ pub(super) fn restore(
         // Blocks that were written after the checkpoint: the log has their messages.
         stream.remove_orphans();
     } else {
-        tracing::error!(
-            "Stream {:?} has lost messages to damage on disk: {lost:?}",
-            birth.name
-        );
+        tracing::error!("Stream {name:?} has lost messages to damage on disk: {lost:?}");
     }
     Ok(Machine::Stream(Box::new(stream)))
 }

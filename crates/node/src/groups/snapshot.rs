@@ -13,7 +13,6 @@
 use super::chain::{Checkpoint, put, put_with, take};
 use super::checkpoint::{self, FileJob, blocks_folder};
 use super::mending::MESSAGES_NUMBERS;
-use super::open::Birth;
 use super::trouble::What;
 use super::{Machine, Slot};
 use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
@@ -25,6 +24,7 @@ use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoOutput, IoToken};
 use tidelock_replica::{Install, InstallError, LogPosition, Members, SnapshotEvents};
+use tidelock_store::OnLoss;
 
 /// Subject of a request for a piece of a file; never a client's.
 const FILE_SUBJECT: &[u8] = b"$TL.FILE";
@@ -556,7 +556,7 @@ impl Core {
     fn bring_back(&mut self, group: GroupId) {
         let now = self.now.mono;
         let Some(disk) = self.disk.clone() else { return };
-        let (sizes, boot) = (self.next_sizes(), self.shared.identity.boot);
+        let sizes = self.next_sizes();
         let Some(slot) = self.slot_mut(group) else { return };
         let name = std::sync::Arc::clone(&slot.name);
         let Some(staging) = &mut slot.transfers.staging else {
@@ -565,18 +565,15 @@ impl Core {
         if staging.machine.is_some() {
             return;
         }
-        let birth = Birth {
-            account: String::new(),
-            name: name.to_string(),
-            config: Bytes::new(),
-            created: tidelock_base::Wall(0),
-            rev: 0,
-            boot,
-            voters: vec![ReplicaId(0), ReplicaId(0)],
-            meta: Bytes::new(),
-        };
         staging.heard = now;
-        match super::open::restore(group, &staging.checkpoint, &birth, false, (&*disk, &sizes)) {
+        let restored = super::open::restore(
+            group,
+            &staging.checkpoint,
+            (&name, false),
+            (&*disk, &sizes),
+            OnLoss::Refuse,
+        );
+        match restored {
             Ok(machine) => {
                 let position = staging.install.position;
                 staging.again_at = None;

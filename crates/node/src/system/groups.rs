@@ -292,6 +292,7 @@ impl Core {
     fn unwell(&self, slot: &Slot, account: &str) -> Option<HealthError> {
         let stream = &*slot.name;
         let problem = match &slot.failed {
+            Some(_) if slot.is_held() => "lacks messages that come from other replicas".to_owned(),
             Some(failed) => format!("has stopped: {failed}"),
             None if slot.is_disputed() => "has replicas that differ".to_owned(),
             None if slot.is_being_mended() => "has damaged messages".to_owned(),

@@ -1,0 +1,195 @@
+//! Listing: the subjects of stored messages are entered into the tree, block by block.
+//!
+//! A block is listed from its summary; if that is damaged, from its messages; if those are, too, it is lost. One that is
+//! lost and comes from another replica ("Mending") cannot be entered where it belongs, since lists of sequences grow at
+//! their end. So everything is listed anew then ([`Store::relist`]), and nothing may change in between.
+
+use crate::block::{Block, extent, read_summary, rebuild};
+use crate::checkpoint::read;
+use crate::postings::Run;
+use crate::store::{Remains, Store};
+use crate::types::StoreError;
+use tidelock_record::{Disk, FilePath, RecordRef};
+
+/// What a block was listed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// Its summary.
+    Whole,
+    /// Its messages, since the summary is damaged.
+    FromMessages,
+    /// Nothing; it is not listed.
+    Lost,
+}
+
+impl Store {
+    /// Whether the subjects of all messages are known. If not ([`crate::OnLoss::Await`]), nothing may be stored, removed or
+    /// asked by subject before [`Store::relist`] has brought that about.
+    #[must_use]
+    pub const fn is_listed(&self) -> bool {
+        !self.unlisted
+    }
+
+    /// Whether a block that is not listed cannot be made good: what others have is not what was in it.
+    #[must_use]
+    pub fn is_beyond_mending(&self) -> bool {
+        let refused = |block: &Block| block.broken && self.compactor.refused.contains(&block.info.first_seq);
+        self.unlisted && self.blocks.values().any(refused)
+    }
+
+    /// Lists everything anew once nothing is damaged any more; whether all is listed. What is found damaged at that is to
+    /// be mended first. Waits for the disk, as [`Store::restore`] does.
+    ///
+    /// # Errors
+    /// [`StoreError::Checkpoint`] if a block contradicts what the checkpoint says of the others.
+    pub fn relist(&mut self, disk: &dyn Disk) -> Result<bool, StoreError> {
+        if self.has_damage() {
+            return Ok(false);
+        }
+        self.unlisted = false;
+        let old = std::mem::take(&mut self.tree);
+        self.graveyard.push_back(Remains::Tree(old));
+        let mut blocks = std::mem::take(&mut self.blocks);
+        let mut lost = Vec::new();
+        let mut listed = Ok(());
+        for (&key, block) in &mut blocks {
+            match self
+                .block_path(block.info.id)
+                .map(|file| self.list_block(block, &file, disk))
+            {
+                Some(Ok(Listing::Whole)) => {}
+                Some(Ok(Listing::FromMessages)) => lost.push(key),
+                Some(Ok(Listing::Lost) | Err(StoreError::Io { .. })) => {
+                    block.broken = true;
+                    self.unlisted = true;
+                    lost.push(key);
+                }
+                Some(Err(error)) => listed = Err(error),
+                None => listed = Err(StoreError::Checkpoint("a block has no file name")),
+            }
+        }
+        self.blocks = blocks;
+        lost.into_iter().for_each(|key| self.suspect(key));
+        listed?;
+        if self.unlisted {
+            return Ok(false);
+        }
+        self.list_tail();
+        self.learn_first(disk)?;
+        Ok(true)
+    }
+
+    fn list_tail(&mut self) {
+        let Self { tree, tail, .. } = self;
+        for msg in tail.iter_from(0) {
+            let Ok((record, _)) = RecordRef::parse(&msg.record) else {
+                continue;
+            };
+            let leaf = tree.entry(record.subject());
+            if leaf.seqs.is_empty() {
+                leaf.first = extent(&record);
+            }
+            leaf.seqs.push(msg.seq);
+        }
+    }
+
+    /// Enters the subjects of a block.
+    pub(crate) fn list_block(
+        &mut self,
+        block: &Block,
+        file: &FilePath,
+        disk: &dyn Disk,
+    ) -> Result<Listing, StoreError> {
+        if self.list_summary(block, file, disk)? {
+            return Ok(Listing::Whole);
+        }
+        if self.list_frames(block, file, disk)? {
+            return Ok(Listing::FromMessages);
+        }
+        Ok(Listing::Lost)
+    }
+
+    /// Enters the subjects of a block from its summary; `false`, and nothing entered, if it is damaged.
+    fn list_summary(&mut self, block: &Block, file: &FilePath, disk: &dyn Disk) -> Result<bool, StoreError> {
+        let info = &block.info;
+        let data = read(disk, file, info.summary_offset(), u64::from(info.summary_len))?;
+        if crc32c::crc32c(&data) != info.summary_crc {
+            return Ok(false);
+        }
+        // First all is read once without effect: a summary that passes its checksum and is malformed all the same
+        // is of an unknown kind of damage, and must not be entered by half.
+        let whole = block.live.len() == u64::from(info.count);
+        let mut live = 0_u64;
+        let sound = read_summary(info, &data, &mut |subject| {
+            live += subject.runs.iter().map(|r| live_in(block, r)).sum::<u64>()
+        });
+        if sound.is_err() || live != block.live.len() {
+            return Ok(false);
+        }
+        let mut in_order = true;
+        let entered = read_summary(info, &data, &mut |subject| {
+            if !whole && subject.runs.iter().all(|run| live_in(block, run) == 0) {
+                return;
+            }
+            let leaf = self.tree.entry(subject.name);
+            let before = leaf.seqs.count();
+            in_order &= subject
+                .runs
+                .first()
+                .is_some_and(|run| run.first > leaf.seqs.last());
+            if !in_order {
+                return;
+            }
+            for run in subject.runs {
+                if whole {
+                    leaf.seqs.push_run(*run);
+                } else {
+                    sequences(run)
+                        .filter(|&seq| block.is_live(seq))
+                        .for_each(|seq| leaf.seqs.push(seq));
+                }
+            }
+            let newest = subject.runs.last().and_then(|run| sequences(run).next_back());
+            if before == 0 {
+                leaf.first = Some(subject.last).filter(|_| newest == Some(leaf.seqs.first()));
+            }
+        });
+        if entered.is_err() || !in_order {
+            return Err(StoreError::Checkpoint("a block lists a subject twice"));
+        }
+        Ok(true)
+    }
+
+    /// Enters the subjects of a block from its frames; `false`, and nothing entered, if any is damaged.
+    fn list_frames(&mut self, block: &Block, file: &FilePath, disk: &dyn Disk) -> Result<bool, StoreError> {
+        let data = read(disk, file, 0, block.info.summary_offset())?;
+        let Ok(index) = rebuild(&block.info, &data) else {
+            return Ok(false);
+        };
+        let live = index.rows().iter().filter(|row| block.live.contains(row.rel));
+        if live.clone().count() as u64 != block.live.len() {
+            return Ok(false);
+        }
+        for row in live {
+            let leaf = self.tree.entry(index.subject(row));
+            if leaf.seqs.is_empty() {
+                leaf.first = Some(row.extent);
+            }
+            leaf.seqs.push(block.seq(row.rel));
+        }
+        Ok(true)
+    }
+}
+
+fn sequences(run: &Run) -> impl DoubleEndedIterator<Item = u64> {
+    let Run { first, stride, count } = *run;
+    (0..u64::from(count)).map(move |n| first + n * stride)
+}
+
+/// How many sequences of a run are live in the block.
+fn live_in(block: &Block, run: &Run) -> u64 {
+    if block.live.len() == u64::from(block.info.count) {
+        return u64::from(run.count);
+    }
+    sequences(run).filter(|&seq| block.is_live(seq)).count() as u64
+}
