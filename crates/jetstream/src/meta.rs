@@ -104,6 +104,20 @@ pub enum GroupState {
     Forming,
     /// It has committed.
     Formed,
+    /// A majority of its replicas was lost, and the one that is listed goes on alone; it has not committed since.
+    Rescued,
+}
+
+/// What is left of a group whose majority is lost, in the words of one of its replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survivor {
+    /// The replica.
+    #[serde(with = "ids::replica")]
+    pub replica: ReplicaId,
+    /// Term of its last entry.
+    pub term: u64,
+    /// Index of its last entry.
+    pub index: u64,
 }
 
 /// A configuration that waits for the stream's own log.
@@ -134,6 +148,8 @@ pub struct StreamEntry {
     pub state: GroupState,
     /// An update on its way.
     pub pending: Option<PendingUpdate>,
+    /// Who has said that the majority is lost, since the replicas changed last.
+    pub survivors: Vec<Survivor>,
 }
 
 impl StreamEntry {
@@ -424,6 +440,7 @@ impl Meta {
             } => self.replicas_present(group, &replicas, boot, fx),
             MetaCommand::ReplicaLost { group, replica } => self.replica_lost(group, replica, fx),
             MetaCommand::GroupReform { group, hint } => self.group_reform(group, &hint, fx),
+            MetaCommand::ReplicaSurvives { group, survivor } => self.replica_survives(group, survivor, fx),
             MetaCommand::StreamDelete { account, name } => {
                 if self.remove_stream(&(account, name), fx) {
                     Ok(MetaOutcome::Deleted { streams: 1 })
@@ -482,6 +499,7 @@ fn spec_of(command: &MetaCommand) -> Result<Option<StreamSpec>, MetaError> {
         | MetaCommand::GroupFormed { .. }
         | MetaCommand::ReplicasPresent { .. }
         | MetaCommand::GroupReform { .. }
+        | MetaCommand::ReplicaSurvives { .. }
         | MetaCommand::StreamDelete { .. }
         | MetaCommand::AccountPurge { .. }
         | MetaCommand::UpdateFinish { .. }

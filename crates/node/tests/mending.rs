@@ -215,7 +215,7 @@ impl Bed {
         assert!(
             views
                 .iter()
-                .all(|view| view.digest == views[0].digest && view.failed.is_none())
+                .all(|view| view.digest == views[0].digest && view.failed.is_none() && !view.is_held)
         );
     }
 
@@ -671,7 +671,7 @@ fn a_replica_that_lacks_files_neither_votes_nor_leads_nor_answers() {
     );
     for node in 0..2 {
         let view = bed.net.replica(node, "S").unwrap();
-        assert!(!view.is_leader && view.failed.is_some(), "node {node}");
+        assert!(!view.is_leader && view.is_held, "node {node}");
         let health = bed.net.health(node);
         assert!(
             health.contains("lacks messages that come from other replicas"),

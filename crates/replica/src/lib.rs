@@ -38,6 +38,7 @@ mod reads;
 mod ready;
 mod snapshot;
 mod status;
+mod survive;
 mod types;
 
 pub use config::{GroupConfig, Limits, Timers};

@@ -161,6 +161,8 @@ pub(crate) struct Node {
     pub(crate) is_losing_power: bool,
     /// Something durable on its disk was damaged.
     is_damaged: bool,
+    /// Files of messages were lost.
+    has_lost_blocks: bool,
     rng: Rng,
 }
 
@@ -233,6 +235,7 @@ impl Node {
             disk_is_ill: false,
             is_losing_power: false,
             is_damaged: false,
+            has_lost_blocks: false,
             rng,
         }
     }
@@ -364,6 +367,7 @@ impl Node {
             self.disk = Arc::new(MemDisk::new());
             self.disk_is_ill = false;
             self.is_damaged = false;
+            self.has_lost_blocks = false;
         }
     }
 
@@ -401,6 +405,7 @@ impl Node {
     /// Files of messages of a server that is down are deleted or destroyed. Answers which.
     pub(crate) fn lose_blocks(&mut self) -> Vec<String> {
         let mut places = Vec::new();
+        self.has_lost_blocks = true;
         for _ in 0..=self.rng.below(4) {
             let files = self.blocks();
             let Some((path, len)) = files.get(self.rng.index(files.len().max(1))) else {
@@ -631,7 +636,13 @@ impl Node {
     /// All replicas of the node.
     pub(crate) fn replicas(&self) -> Vec<ReplicaView> {
         let seats = self.running.iter().flat_map(|running| &running.seats);
-        seats.flat_map(|seat| seat.worker.replicas()).collect()
+        let views = seats.flat_map(|seat| seat.worker.replicas());
+        // What it has lost the others may have removed by now: then it stops and is replaced, as it should.
+        let is_lost =
+            |why: &String| self.has_lost_blocks && why.contains("the others have not all of these messages");
+        views
+            .filter(|view| !view.failed.as_ref().is_some_and(is_lost))
+            .collect()
     }
 
     /// Peers that it has links with.

@@ -262,6 +262,9 @@ impl Run {
             self.audit();
         }
         self.violations.extend(checkers::judge(&self.history));
+        if workload != Workload::Core && self.violations.is_empty() {
+            self.lose_two();
+        }
         for node in 0..nodes {
             let files = self
                 .world
@@ -320,6 +323,43 @@ impl Run {
         }
         self.world.start(lost, 2);
         true
+    }
+
+    /// Two nodes start anew at once, when nothing is on its way any more: what is in memory goes on from the third.
+    fn lose_two(&mut self) {
+        let left = self.rng.index(self.world.node_count());
+        let lost: Vec<usize> = (0..self.world.node_count())
+            .filter(|node| *node != left)
+            .collect();
+        let memory = |run: &Self| {
+            let views = run.views().into_iter().filter(|view| *view.name == *MEMORY);
+            views
+                .map(|view| (view.messages, view.last_seq))
+                .collect::<Vec<_>>()
+        };
+        let before = memory(self);
+        self.say(&format!("n{lost:?} start anew"));
+        self.history.count("lost majorities in memory");
+        for node in &lost {
+            self.world.crash(*node);
+        }
+        for node in &lost {
+            self.world.start(*node, 1);
+        }
+        let nodes = self.world.node_count();
+        let is_whole =
+            |run: &Self| Replicas::agree(&run.views(), nodes).is_ok() && memory(run).len() == nodes;
+        if !self.go(AGREED_MAX, is_whole) {
+            let text = Replicas::agree(&self.views(), nodes).err().unwrap_or_default();
+            self.fail(&format!(
+                "a stream in memory does not go on from what is left: {text}"
+            ));
+        } else if memory(self) != before {
+            self.fail(&format!(
+                "a stream in memory had {before:?} and has {:?}",
+                memory(self)
+            ));
+        }
     }
 
     /// Bits turn over on the disk of one node, the same one each time: what is lost there the others have.

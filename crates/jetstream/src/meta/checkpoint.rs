@@ -2,7 +2,7 @@
 
 use super::{
     GroupState, META_ENTRY_VERSION, Meta, MetaError, PendingUpdate, Replica, Server, StreamEntry, StreamSpec,
-    ids, key_of,
+    Survivor, ids, key_of,
 };
 use serde::{Deserialize, Serialize};
 use tidelock_base::{ClusterId, GroupId, LogIndex, ReplicaId, Wall};
@@ -106,6 +106,8 @@ struct StreamImage {
     created: Wall,
     state: GroupState,
     pending: Option<(u64, String)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    survivors: Vec<Survivor>,
 }
 
 impl StreamImage {
@@ -118,6 +120,7 @@ impl StreamImage {
             replicas: stream.replicas.clone(),
             created: stream.created,
             state: stream.state,
+            survivors: stream.survivors.clone(),
             pending: stream
                 .pending
                 .as_ref()
@@ -142,6 +145,7 @@ impl StreamImage {
             created: self.created,
             state: self.state,
             pending,
+            survivors: self.survivors,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! Shape: version u8 (1), then JSON: `{"stamp":ns,"commands":[...]}`. This log carries configuration changes, not
 //! messages, so it is written to be read.
 
-use super::{Candidate, MetaError, ids};
+use super::{Candidate, MetaError, Survivor, ids};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tidelock_base::{BootId, GroupId, NodeId, ReplicaId, Wall};
@@ -173,6 +173,15 @@ pub enum MetaCommand {
         group: GroupId,
         /// Where it may be.
         hint: PlacementHint,
+    },
+    /// A replica in memory finds that the majority of its group is lost for good. When all that are left have said so,
+    /// the one with the longest log goes on alone.
+    ReplicaSurvives {
+        /// The group.
+        #[serde(with = "ids::group")]
+        group: GroupId,
+        /// The replica, and what it has.
+        survivor: Survivor,
     },
     /// Delete a stream.
     StreamDelete {

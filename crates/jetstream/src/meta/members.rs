@@ -1,8 +1,8 @@
 //! Commands that concern servers and replicas.
 
 use super::{
-    Meta, MetaEffects, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, ServerSpec, StreamEntry,
-    placement,
+    GroupState, Meta, MetaEffects, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, ServerSpec,
+    StreamEntry, Survivor, placement,
 };
 use tidelock_base::{ApiErrorCode, BootId, GroupId, NodeId, ReplicaId};
 
@@ -55,15 +55,19 @@ impl Meta {
     }
 
     /// The replicas of a server that is no member any more are as good as lost: where the others are a majority, they go
-    /// on without it, and another server takes its place when there is one. Elsewhere they are what is left.
+    /// on without it, and another server takes its place when there is one; in memory the best of the others does.
+    /// Elsewhere they are what is left.
     fn give_up_replicas(&mut self, node: NodeId, fx: &mut impl MetaEffects) {
         for stream in self.streams.values_mut() {
             let stay = stream.replicas.iter().filter(|one| one.node != node && !one.lost);
-            if 2 * stay.count() <= stream.replicas.len() {
+            let stay = stay.count();
+            let is_rescued = stream.spec.is_memory() && stay > 0;
+            if 2 * stay <= stream.replicas.len() && !is_rescued {
                 continue;
             }
             if let Some(replica) = stream.replicas.iter_mut().find(|one| one.node == node) {
                 replica.lost = true;
+                stream.survivors.clear();
                 fx.stream_changed(stream);
             }
         }
@@ -121,6 +125,7 @@ impl Meta {
         };
         let stream = self.by_group(group)?;
         stream.replicas.push(replica);
+        stream.survivors.clear();
         fx.replica_start(stream, &replica);
         fx.stream_changed(stream);
         Ok(MetaOutcome::Replica { replica })
@@ -135,6 +140,7 @@ impl Meta {
         let stream = self.by_group(group)?;
         let replica = member(stream, id)?;
         replica.role = ReplicaRole::Voter;
+        stream.survivors.clear();
         fx.stream_changed(stream);
         Ok(MetaOutcome::Done)
     }
@@ -176,6 +182,7 @@ impl Meta {
         // One that was never recorded has promised nothing: it can still be made.
         if replica.present.is_some() && !replica.lost {
             replica.lost = true;
+            stream.survivors.clear();
             fx.stream_changed(stream);
         }
         Ok(MetaOutcome::Done)
@@ -197,7 +204,49 @@ impl Meta {
             return Err(ApiErrorCode::PeerRemap.into());
         }
         stream.replicas.retain(|other| other.id != id);
+        stream.survivors.clear();
         fx.replica_stop(group, &replica);
+        fx.stream_changed(stream);
+        Ok(MetaOutcome::Done)
+    }
+
+    /// Notes what is left of a memory stream that has lost its majority. Once all that are left have told it, each for itself,
+    /// the one with the longest log is all that the group consists of from now on: it has whatever any of them has of what
+    /// was acknowledged.
+    pub(super) fn replica_survives(
+        &mut self,
+        group: GroupId,
+        survivor: Survivor,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?;
+        let replica = member(stream, survivor.replica)?;
+        if replica.lost || !stream.spec.is_memory() || stream.state != GroupState::Formed {
+            return Err(MetaOutcome::Conflict);
+        }
+        stream.survivors.retain(|one| one.replica != survivor.replica);
+        stream.survivors.push(survivor);
+        let told = |id| stream.survivors.iter().any(|one| one.replica == id);
+        let all = stream.replicas.iter().all(|one| one.lost || told(one.id));
+        let some_lost = stream.replicas.iter().any(|one| one.lost);
+        let best = stream.survivors.iter().max_by_key(|one| {
+            let first = std::cmp::Reverse(one.replica);
+            (one.term, one.index, first)
+        });
+        let Some(best) = best.map(|one| one.replica).filter(|_| all && some_lost) else {
+            return Ok(MetaOutcome::Done);
+        };
+        stream.survivors.clear();
+        stream.state = GroupState::Rescued;
+        let (stay, gone): (Vec<Replica>, Vec<Replica>) =
+            stream.replicas.iter().partition(|one| one.id == best);
+        stream.replicas = stay;
+        for replica in &mut stream.replicas {
+            replica.role = ReplicaRole::Voter;
+        }
+        for replica in &gone {
+            fx.replica_stop(group, replica);
+        }
         fx.stream_changed(stream);
         Ok(MetaOutcome::Done)
     }

@@ -39,6 +39,7 @@ impl Meta {
             created: self.stamp,
             state: GroupState::Forming,
             pending: None,
+            survivors: Vec::new(),
         };
         self.groups.insert(group, key_of(&stream));
         start_all(&stream, fx);
@@ -131,7 +132,7 @@ impl Meta {
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
         let old = self.by_group(group)?.clone();
-        let formed = old.state == GroupState::Formed;
+        let formed = old.state != GroupState::Forming;
         if formed && !(old.spec.is_memory() && old.has_lost_all()) {
             return Err(MetaOutcome::Conflict);
         }
@@ -157,6 +158,7 @@ impl Meta {
             replicas: self.founding_replicas(nodes),
             state: GroupState::Forming,
             pending: None,
+            survivors: Vec::new(),
             ..old
         };
         self.groups.insert(stream.group, key_of(&stream));

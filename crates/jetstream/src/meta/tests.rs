@@ -76,7 +76,7 @@ fn cluster_of_three() -> Meta {
 fn hint(online: &[u64]) -> PlacementHint {
     PlacementHint {
         cluster: "test".to_owned(),
-        candidates: (1..=3)
+        candidates: (1..=5)
             .map(|id| Candidate {
                 node: NodeId(id),
                 online: online.contains(&id),
@@ -531,6 +531,116 @@ fn a_memory_stream_of_one_replica_is_made_anew_and_one_that_lost_all_is_formed_a
     );
 }
 
+/// A stream of so many replicas, present and formed.
+fn formed(meta: &mut Meta, name: &str, more: &str, replicas: usize) -> (GroupId, Vec<ReplicaId>) {
+    for id in 4..=u64::try_from(replicas).unwrap() {
+        let (server, boot) = (server(id, &[]), BootId(id.into()));
+        apply(meta, vec![MetaCommand::ServerJoin { server, boot }]);
+    }
+    let create = MetaCommand::StreamCreate {
+        account: "A".to_owned(),
+        config: config(name, &["m"], &format!("{more},\"num_replicas\":{replicas}")),
+        limits: AccountLimits::default(),
+        hint: hint(&[1, 2, 3, 4, 5]),
+    };
+    apply(meta, vec![create]);
+    let stream = meta.stream("A", name).unwrap();
+    let group = stream.group;
+    let replicas: Vec<ReplicaId> = stream.replicas.iter().map(|one| one.id).collect();
+    let present = MetaCommand::ReplicasPresent {
+        group,
+        replicas: replicas.clone(),
+        boot: BootId(9),
+    };
+    apply(meta, vec![present, MetaCommand::GroupFormed { group }]);
+    (group, replicas)
+}
+
+fn survives(group: GroupId, replica: ReplicaId, term: u64, index: u64) -> MetaCommand {
+    let survivor = Survivor { replica, term, index };
+    MetaCommand::ReplicaSurvives { group, survivor }
+}
+
+#[test]
+fn a_memory_stream_goes_on_from_the_longest_log_that_is_left() {
+    let mut meta = cluster_of_three();
+    let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 5);
+    let lost = |n: usize| MetaCommand::ReplicaLost {
+        group,
+        replica: ids[n],
+    };
+    let left = |n: usize, term, index| survives(group, ids[n], term, index);
+    assert_eq!(
+        apply(&mut meta, vec![left(0, 3, 9)]),
+        ["0: Done"],
+        "nobody is lost"
+    );
+    apply(&mut meta, vec![lost(1), lost(2)]);
+    // What was said before somebody was lost counts no more, and one of those that are left is silent.
+    let lines = apply(
+        &mut meta,
+        vec![left(0, 3, 9), left(4, 4, 7), left(4, 4, 8), left(1, 9, 9)],
+    );
+    assert_eq!(lines, ["0: Done", "1: Done", "2: Done", "3: Conflict"]);
+    let restored = Meta::restore(&meta.checkpoint()).unwrap();
+    assert_eq!(restored.stream("A", "M"), meta.stream("A", "M"));
+    apply(&mut meta, vec![lost(3)]);
+    let lines = apply(&mut meta, vec![left(4, 4, 8), left(0, 3, 9)]);
+    let entry = meta.stream("A", "M").unwrap();
+    assert_eq!(
+        (entry.replicas.len(), entry.replicas[0].id, entry.state),
+        (1, ids[4], GroupState::Rescued)
+    );
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("stop")).count(),
+        4,
+        "{lines:?}"
+    );
+    assert!(entry.survivors.is_empty());
+    assert_eq!(
+        apply(&mut meta, vec![left(4, 4, 8)]),
+        ["0: Conflict"],
+        "it is over"
+    );
+    apply(&mut meta, vec![MetaCommand::GroupFormed { group }]);
+    assert_eq!(meta.stream("A", "M").unwrap().state, GroupState::Formed);
+}
+
+#[test]
+fn a_memory_stream_does_not_wait_for_a_server_that_was_removed() {
+    let mut meta = cluster_of_three();
+    let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 3);
+    let nodes: Vec<NodeId> = meta.stream("A", "M").unwrap().nodes().collect();
+    apply(
+        &mut meta,
+        vec![
+            MetaCommand::ReplicaLost {
+                group,
+                replica: ids[1],
+            },
+            MetaCommand::ServerLeave { node: nodes[2] },
+        ],
+    );
+    let entry = meta.stream("A", "M").unwrap();
+    assert!(entry.replicas[2].lost && !entry.has_lost_all());
+    apply(&mut meta, vec![survives(group, ids[0], 1, 5)]);
+    assert_eq!(meta.stream("A", "M").unwrap().state, GroupState::Rescued);
+}
+
+#[test]
+fn a_stream_on_disk_does_not_go_on_from_a_minority() {
+    let mut meta = cluster_of_three();
+    let (group, ids) = formed(&mut meta, "S", "", 3);
+    for replica in [ids[1], ids[2]] {
+        apply(&mut meta, vec![MetaCommand::ReplicaLost { group, replica }]);
+    }
+    assert_eq!(
+        apply(&mut meta, vec![survives(group, ids[0], 3, 9)]),
+        ["0: Conflict"]
+    );
+    assert_eq!(meta.stream("A", "S").unwrap().replicas.len(), 3);
+}
+
 #[test]
 fn servers_keep_their_meta_replica_until_it_is_lost() {
     let mut meta = cluster_of_three();
@@ -615,7 +725,7 @@ proptest! {
     /// Any mix of commands: what the checkpoint brings back is the same and goes the same way; ids are unique; no
     /// two streams of an account overlap.
     #[test]
-    fn invariants_hold_under_any_commands(steps in prop::collection::vec((0u8..12, 0u64..6, 1u64..4), 1..40)) {
+    fn invariants_hold_under_any_commands(steps in prop::collection::vec((0u8..13, 0u64..6, 1u64..4), 1..40)) {
         let mut meta = cluster_of_three();
         let mut twin = meta.clone();
         for (kind, a, b) in steps {
@@ -631,6 +741,7 @@ proptest! {
                 8 => MetaCommand::UpdateFinish { group, rev: b },
                 9 => MetaCommand::ReplicasPresent { group, replicas: vec![replica], boot: BootId(u128::from(b)) },
                 10 => MetaCommand::ReplicaLost { group, replica },
+                11 => MetaCommand::ReplicaSurvives { group, survivor: Survivor { replica, term: a, index: b } },
                 _ => MetaCommand::GroupReform { group, hint: hint(&[1, 2, 3]) },
             };
             apply(&mut meta, vec![command.clone()]);

@@ -264,7 +264,12 @@ impl Core {
         }
     }
 
-    fn role_changed(&mut self, group: GroupId, role: Role, leader: Option<tidelock_base::ReplicaId>) {
+    pub(super) fn role_changed(
+        &mut self,
+        group: GroupId,
+        role: Role,
+        leader: Option<tidelock_base::ReplicaId>,
+    ) {
         let now = self.log_time();
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;

@@ -305,7 +305,9 @@ impl Core {
         let Some(meta) = self.meta() else { return };
         let beyond_help = |entry: &&StreamEntry| match entry.state {
             GroupState::Forming => entry.has_lost_majority(),
-            GroupState::Formed => entry.spec.storage == Storage::Memory && entry.has_lost_all(),
+            GroupState::Formed | GroupState::Rescued => {
+                entry.spec.storage == Storage::Memory && entry.has_lost_all()
+            }
         };
         let groups: Vec<(GroupId, String)> = meta
             .streams()

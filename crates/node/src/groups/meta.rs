@@ -207,6 +207,7 @@ impl Core {
                     slot.listed = true;
                 }
                 self.presence_changed(&entry);
+                self.rescued(&entry);
                 self.reconcile(&entry);
             }
             MetaNotice::Removed(entry) => self.drop_sender(entry.group),
@@ -231,7 +232,7 @@ impl Core {
         };
         let old = self.shared.directory.load();
         let was_formed = old.by_group(entry.group).is_some_and(|route| route.formed);
-        let formed = entry.state == GroupState::Formed;
+        let formed = entry.state != GroupState::Forming;
         self.publish_directory(|directory| {
             directory.insert(StreamRoute {
                 group: entry.group,

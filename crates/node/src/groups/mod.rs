@@ -38,6 +38,7 @@ mod meta;
 mod open;
 mod presence;
 mod reads;
+mod rescue;
 mod room;
 mod scrub;
 mod snapshot;
@@ -164,6 +165,8 @@ pub(crate) struct Slot {
     /// Nothing waits in it: as long as only its consensus moves, nothing but that has to be looked at. Said at the end
     /// of [`Core::run_groups`], and taken back by [`Core::slot_mut`].
     quiet: bool,
+    /// The metadata has decided that the stream goes on from this replica alone; it may not know yet that it does.
+    rescued: bool,
     /// Bytes that the node and the account count for it.
     charged: room::Charge,
     /// The disk has refused a block; when it is tried again.

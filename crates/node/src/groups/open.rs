@@ -168,7 +168,7 @@ impl Core {
         let sizes = self.next_sizes();
         let machine = match &checkpoint {
             Some(checkpoint) => {
-                let alone = birth.voters.len() <= 1 && checkpoint.members.voters.len() <= 1;
+                let alone = is_alone(&birth, recovered, Some(checkpoint));
                 let on_loss = if alone { OnLoss::Report } else { OnLoss::Await };
                 restore(
                     group,
@@ -271,7 +271,7 @@ impl Core {
     }
 
     /// How the consensus of a replica that is put to work now is set up.
-    fn group_config(&mut self, group: GroupId, me: ReplicaId) -> GroupConfig {
+    pub(super) fn group_config(&mut self, group: GroupId, me: ReplicaId) -> GroupConfig {
         self.groups.lives += 1;
         GroupConfig {
             group,
@@ -355,6 +355,7 @@ impl Core {
             handing_over: false,
             rest_due: None,
             quiet: false,
+            rescued: false,
             checkpoint: checkpoint::State::in_folder(folder),
             transfers: snapshot::Transfers::default(),
             settled_beyond,
@@ -554,10 +555,7 @@ fn check_whole(
     recovered: &RecoveredGroup,
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(), &'static str> {
-    let log_says = recovered.members.as_ref().and_then(|blob| blob.get(8..));
-    let alone = birth.voters.len() == 1
-        && checkpoint.is_none_or(|one| one.members.all().len() <= 1)
-        && log_says.is_none_or(|bytes| Members::decode(bytes).is_ok_and(|members| members.all().len() <= 1));
+    let alone = birth.voters.len() == 1 && is_alone(birth, recovered, checkpoint);
     let may_lose_entries = group != GroupId::META || recovered.log_is_whole;
     if recovered.damaged && !(alone && may_lose_entries) {
         return Err("records of its log are lost");
@@ -567,6 +565,15 @@ fn check_whole(
         return Err("its checkpoint is lost");
     }
     Ok(())
+}
+
+/// Whether a replica is the only member of its group, as far as anything that is left of it says: the log knows of
+/// changes since the checkpoint.
+fn is_alone(birth: &Birth, recovered: &RecoveredGroup, checkpoint: Option<&Checkpoint>) -> bool {
+    let log_says = recovered.members.as_ref().and_then(|blob| blob.get(8..));
+    let members = checkpoint.map_or(birth.voters.len(), |one| one.members.all().len());
+    members <= 1
+        && log_says.is_none_or(|bytes| Members::decode(bytes).is_ok_and(|members| members.all().len() <= 1))
 }
 
 /// Why a replica's consensus does not start.
@@ -689,4 +696,72 @@ fn start_of(birth: &Birth, recovered: &RecoveredGroup, checkpoint: Option<&Check
         };
     }
     start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidelock_base::{LogIndex, Term};
+    use tidelock_replica::LogPosition;
+
+    fn birth(voters: &[u64]) -> Birth {
+        Birth {
+            account: String::new(),
+            name: "S".to_owned(),
+            config: Bytes::new(),
+            created: Wall(0),
+            rev: 1,
+            boot: BootId(1),
+            voters: voters.iter().map(|id| ReplicaId(*id)).collect(),
+            meta: Bytes::new(),
+        }
+    }
+
+    fn checkpoint(voters: &[u64]) -> Checkpoint {
+        let voters: Vec<ReplicaId> = voters.iter().map(|id| ReplicaId(*id)).collect();
+        Checkpoint {
+            replica: ReplicaId(1),
+            folder: String::new(),
+            position: LogPosition {
+                index: LogIndex(9),
+                term: Term(1),
+            },
+            members_at: LogIndex(1),
+            members: Members::of_voters(&voters),
+            states: Vec::new(),
+        }
+    }
+
+    /// A log whose last change of members led to these.
+    fn log(members: Option<&Members>) -> RecoveredGroup {
+        let blob = members.map(|members| [&10_u64.to_le_bytes()[..], &members.encode()].concat());
+        RecoveredGroup {
+            members: blob.map(Bytes::from),
+            ..RecoveredGroup::default()
+        }
+    }
+
+    #[test]
+    fn a_replica_is_alone_only_if_nothing_that_is_left_of_it_speaks_of_others() {
+        let (one, three) = (&[1][..], &[1, 2, 3][..]);
+        let grown = Members::of_voters(&[1, 2, 3].map(ReplicaId));
+        let mut filling = Members::of_voters(&[ReplicaId(1)]);
+        filling.learners = vec![ReplicaId(2)];
+        let sole = Members::of_voters(&[ReplicaId(1)]);
+        for (founded, saved, logged, alone) in [
+            (one, None, None, true),
+            (three, None, None, false),
+            (one, Some(one), None, true),
+            // Scaled up since its checkpoint.
+            (one, Some(one), Some(&grown), false),
+            (one, Some(one), Some(&filling), false),
+            // Scaled down.
+            (three, Some(one), Some(&sole), true),
+            (three, Some(three), None, false),
+        ] {
+            let saved = saved.map(checkpoint);
+            let found = is_alone(&birth(founded), &log(logged), saved.as_ref());
+            assert_eq!(found, alone, "{founded:?} {logged:?}");
+        }
+    }
 }

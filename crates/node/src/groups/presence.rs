@@ -324,6 +324,7 @@ impl Core {
         for (group, replica) in lost {
             self.tell_meta(MetaCommand::ReplicaLost { group, replica });
         }
+        self.tick_rescue();
     }
 
     /// What was told may have to be told again.

@@ -44,6 +44,8 @@ pub struct ReplicaView {
     pub listed: Vec<ReplicaId>,
     /// Why it has stopped for good, if it has.
     pub failed: Option<String>,
+    /// Files of its messages are missing, and it takes no part until they have come from others.
+    pub is_held: bool,
 }
 
 impl Worker {
@@ -87,7 +89,8 @@ impl Slot {
             voters: members.voters.clone(),
             learners: members.learners.clone(),
             listed: self.replicas.iter().map(|replica| replica.id).collect(),
-            failed: self.failed.clone(),
+            failed: self.failed.clone().filter(|_| !self.is_held()),
+            is_held: self.is_held(),
         }
     }
 }

@@ -22,6 +22,12 @@ impl Replicas {
             if let Some(why) = &view.failed {
                 found.push(format!("replica {} of {name} has stopped: {why}", view.replica));
             }
+            if view.is_held && view.is_leader {
+                found.push(format!(
+                    "replica {} of {name} leads without its files",
+                    view.replica
+                ));
+            }
             if view.is_leader {
                 let leader = *self
                     .leaders
@@ -107,6 +113,7 @@ mod tests {
             learners: Vec::new(),
             listed: Vec::new(),
             failed: None,
+            is_held: false,
         }
     }
 

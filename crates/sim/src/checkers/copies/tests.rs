@@ -38,6 +38,7 @@ fn view(name: &str, replica: u64, applied: u64, messages: u64, copied: Option<u6
         learners: Vec::new(),
         listed: Vec::new(),
         failed: None,
+        is_held: false,
     }
 }
 

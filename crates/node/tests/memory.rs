@@ -1,0 +1,187 @@
+//! Streams in memory whose replicas are lost with the servers' processes: what is left goes on. See `net`.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that is wrong about its own network may panic"
+)]
+
+#[expect(dead_code, reason = "the network can do more than these tests need")]
+mod net;
+
+use net::{Net, clustered_for_clients};
+use std::time::Duration;
+use tidelock_node::LaneKind;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MESSAGES: u64 = 300;
+const GOES_ON: &str = "has lost the majority of its replicas; it goes on from this one";
+
+/// Servers with a stream `M` in memory on all of them, which has a consumer with some of its messages acknowledged.
+struct Bed {
+    net: Net,
+    nodes: usize,
+    lives: u64,
+}
+
+impl Bed {
+    fn new(nodes: usize) -> Self {
+        let mut net = Net::new();
+        for node in 0..nodes {
+            net.add(1, &clustered_for_clients(nodes, node));
+        }
+        net.run(SECOND * 8);
+        let mut bed = Self { net, nodes, lives: 1 };
+        let body = format!(r#"{{"name":"M","subjects":["m"],"storage":"memory","num_replicas":{nodes}}}"#);
+        let made = bed.ask(0, "$JS.API.STREAM.CREATE.M", &body);
+        assert_eq!(made["did_create"], true, "{made}");
+        bed.publish(0, MESSAGES);
+        let body = r#"{"stream_name":"M","config":{"durable_name":"C","ack_policy":"explicit"}}"#;
+        let made = bed.ask(0, "$JS.API.CONSUMER.CREATE.M.C", body);
+        assert!(made["error"].is_null(), "{made}");
+        assert_eq!(bed.pull(0, 20), 20);
+        bed
+    }
+
+    fn ask(&mut self, node: usize, subject: &str, body: &str) -> serde_json::Value {
+        self.net.ask_json("a", node, subject, body)
+    }
+
+    /// Publishes, and sees that all are acknowledged.
+    #[track_caller]
+    fn publish(&mut self, node: usize, count: u64) {
+        let client = self.net.client(node, 0);
+        let text: String = (0..count).map(|n| format!("PUB m in 6\r\n{n:06}\r\n")).collect();
+        self.net.tell(client, &format!("SUB in 1\r\n{text}"));
+        self.net.run(SECOND * 2);
+        let heard = self.net.hear(client);
+        assert_eq!(heard.matches("\"seq\"").count() as u64, count, "{heard}");
+    }
+
+    /// Pulls messages and acknowledges them; gives how many came.
+    fn pull(&mut self, node: usize, count: usize) -> usize {
+        let client = self.net.client(node, 0);
+        let body = format!("{{\"batch\":{count},\"no_wait\":true}}");
+        let request = format!(
+            "PUB $JS.API.CONSUMER.MSG.NEXT.M.C in {}\r\n{body}\r\n",
+            body.len()
+        );
+        self.net.tell(client, &format!("SUB in 1\r\n{request}"));
+        self.net.run(SECOND);
+        let heard = self.net.hear(client);
+        let words = heard.split_ascii_whitespace();
+        let replies: Vec<&str> = words.filter(|word| word.starts_with("$JS.ACK.M.C.")).collect();
+        for reply in &replies {
+            self.net.tell(client, &format!("PUB {reply} 4\r\n+ACK\r\n"));
+        }
+        self.net.run(SECOND);
+        replies.len()
+    }
+
+    fn leader(&self) -> usize {
+        let leads = |node: &usize| self.net.replica(*node, "M").is_some_and(|view| view.is_leader);
+        (0..self.nodes).find(leads).unwrap()
+    }
+
+    /// These servers start anew, all at once; gives what the logs say until all is well again.
+    fn start_anew(&mut self, lost: &[usize]) -> Vec<String> {
+        lost.iter().for_each(|node| self.net.kill(*node));
+        self.lives += 1;
+        net::log::said(|| {
+            for node in lost {
+                let config = clustered_for_clients(self.nodes, *node);
+                self.net.restart(*node, 1, &config, self.lives);
+            }
+            self.net.run(SECOND * 30);
+        })
+    }
+
+    /// All replicas are there and the same, and have so many messages.
+    #[track_caller]
+    fn assert_whole(&mut self, messages: u64) {
+        let views: Vec<_> = (0..self.nodes)
+            .map(|node| self.net.replica(node, "M").unwrap())
+            .collect();
+        for view in &views {
+            let shown = (
+                view.digest,
+                view.messages,
+                view.voters.len(),
+                view.failed.as_deref(),
+            );
+            assert_eq!(shown, (views[0].digest, messages, self.nodes, None), "{view:?}");
+        }
+        for node in 0..self.nodes {
+            let health = self.net.health(node);
+            assert!(health.contains("\"status\":\"ok\""), "node {node}: {health}");
+        }
+    }
+}
+
+fn said(lines: &[String], word: &str) -> usize {
+    lines.iter().filter(|line| line.contains(word)).count()
+}
+
+#[test]
+fn the_only_replica_that_is_left_goes_on_and_the_others_are_filled_from_it() {
+    for left in 0..3 {
+        let mut bed = Bed::new(3);
+        let lost: Vec<usize> = (0..3).filter(|node| *node != left).collect();
+        let lines = bed.start_anew(&lost);
+        assert_eq!(said(&lines, GOES_ON), 1);
+        bed.assert_whole(MESSAGES);
+        bed.publish(left, 10);
+        let info = bed.ask(lost[0], "$JS.API.CONSUMER.INFO.M.C", "");
+        assert_eq!(info["ack_floor"]["stream_seq"], 20, "{info}");
+        assert_eq!(bed.pull(lost[1], 500), 290, "the rest, once");
+        // It can lose a majority again.
+        let lines = bed.start_anew(&[left, lost[0]]);
+        assert_eq!(said(&lines, GOES_ON), 1);
+        bed.assert_whole(MESSAGES + 10);
+    }
+}
+
+#[test]
+fn of_several_that_are_left_the_one_with_the_longest_log_goes_on() {
+    let mut bed = Bed::new(5);
+    let leader = bed.leader();
+    let others: Vec<usize> = (0..5).filter(|node| *node != leader).collect();
+    // One of them hears nothing of what comes now.
+    bed.net.hold_lane(leader, others[0], LaneKind::Log, true);
+    bed.publish(leader, 50);
+    let behind = bed.net.replica(others[0], "M").unwrap().messages;
+    assert_eq!(behind, MESSAGES);
+    let lines = bed.start_anew(&[leader, others[1], others[2]]);
+    assert_eq!(said(&lines, GOES_ON), 1);
+    bed.assert_whole(MESSAGES + 50);
+}
+
+#[test]
+fn what_the_last_leader_had_proposed_is_kept() {
+    let mut bed = Bed::new(3);
+    let leader = bed.leader();
+    let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
+    for other in &others {
+        bed.net.hold_lane(leader, *other, LaneKind::Log, true);
+    }
+    let client = bed.net.client(leader, 0);
+    bed.net
+        .tell(client, "SUB in 1\r\nPUB m in 1\r\nx\r\nPUB m in 1\r\ny\r\n");
+    bed.net.run(SECOND / 10);
+    assert_eq!(bed.net.hear(client).matches("\"seq\"").count(), 0);
+    for other in &others {
+        bed.net.kill(*other);
+        bed.net.hold_lane(leader, *other, LaneKind::Log, false);
+    }
+    let lines = bed.start_anew(&others);
+    assert_eq!(said(&lines, GOES_ON), 1);
+    bed.assert_whole(MESSAGES + 2);
+}
+
+#[test]
+fn a_stream_that_has_lost_one_replica_of_three_is_not_rescued() {
+    let mut bed = Bed::new(3);
+    let lines = bed.start_anew(&[0]);
+    assert_eq!(said(&lines, GOES_ON), 0);
+    bed.assert_whole(MESSAGES);
+}
