@@ -34,4 +34,5 @@ pub use shared::{Account, Addresses, Budgets, NodeShared, ServerIdentity, Totals
 pub use system::{
     NeedsCell, PartCell, PastTraffic, ProcessProbe, ProcessStats, Resources, SystemCell, SystemShared,
 };
+pub use tidelock_replica::SURVIVOR_TERMS;
 pub use worker::{Answer, HangUp, IoJob, IoOwner, Listener, Output, Query, QueryId, Worker};

@@ -50,4 +50,5 @@ pub use reads::{ReadOutcome, ReadResult, ReadToken};
 pub use ready::{Committed, CommittedKind, Persist, Ready, Role, RoleChange};
 pub use snapshot::{Install, InstallError, OfferError, Restored, SnapshotEvents};
 pub use status::{PeerProgress, PeerState};
+pub use survive::SURVIVOR_TERMS;
 pub use types::{EntryKind, HardState, LogEntry, LogPosition, Start, StartError};

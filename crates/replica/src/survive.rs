@@ -10,6 +10,10 @@ use bytes::Bytes;
 use raft::GetEntriesContext;
 use tidelock_base::{LogIndex, ReplicaId, Term};
 
+/// A survivor goes on in a term so far beyond its last one that none of those that are lost can have led in it: no term
+/// has two leaders.
+pub const SURVIVOR_TERMS: u64 = 1 << 20;
+
 impl Group {
     /// The last entry of the log. Of several survivors the one with the greatest has all that any of them has of what was
     /// committed (Raft, section 5.4.1).
@@ -44,8 +48,8 @@ impl Group {
         });
         Some(Start {
             hard: HardState {
-                term: self.term(),
-                vote: ReplicaId(self.node.raft.vote),
+                term: Term(self.term().value() + SURVIVOR_TERMS),
+                vote: ReplicaId(0),
                 commit: applied,
             },
             base: LogPosition {
@@ -114,6 +118,7 @@ mod tests {
                 committed.push((entry.index.value(), entry.data));
             }
         }
+        assert!(alone.term() > Term(SURVIVOR_TERMS));
         assert!(alone.is_leader() && alone.members().0.is_sole_voter(ReplicaId(1)));
         assert!(alone.members().0.learners.is_empty());
         let nothing = Bytes::new();

@@ -6,6 +6,9 @@ use super::{
 };
 use tidelock_base::{ApiErrorCode, BootId, GroupId, NodeId, ReplicaId};
 
+/// Index of the last entry of a replica that has nothing but its founding.
+const FOUNDED: u64 = 1;
+
 impl Meta {
     pub(super) fn server_join(
         &mut self,
@@ -233,10 +236,19 @@ impl Meta {
             let first = std::cmp::Reverse(one.replica);
             (one.term, one.index, first)
         });
-        let Some(best) = best.map(|one| one.replica).filter(|_| all && some_lost) else {
+        let Some(best) = best.copied().filter(|_| all && some_lost) else {
             return Ok(MetaOutcome::Done);
         };
         stream.survivors.clear();
+        if best.index <= FOUNDED {
+            // They are as new: what there was is gone with the others.
+            for replica in &mut stream.replicas {
+                replica.lost = true;
+            }
+            fx.stream_changed(stream);
+            return Ok(MetaOutcome::Done);
+        }
+        let best = best.replica;
         stream.state = GroupState::Rescued;
         let (stay, gone): (Vec<Replica>, Vec<Replica>) =
             stream.replicas.iter().partition(|one| one.id == best);

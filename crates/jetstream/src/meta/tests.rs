@@ -607,6 +607,18 @@ fn a_memory_stream_goes_on_from_the_longest_log_that_is_left() {
 }
 
 #[test]
+fn a_memory_stream_of_which_only_what_is_new_is_left_is_formed_anew() {
+    let mut meta = cluster_of_three();
+    let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 3);
+    for replica in [ids[0], ids[1]] {
+        apply(&mut meta, vec![MetaCommand::ReplicaLost { group, replica }]);
+    }
+    apply(&mut meta, vec![survives(group, ids[2], 1, 1)]);
+    let entry = meta.stream("A", "M").unwrap();
+    assert!(entry.has_lost_all() && entry.state == GroupState::Formed);
+}
+
+#[test]
 fn a_memory_stream_does_not_wait_for_a_server_that_was_removed() {
     let mut meta = cluster_of_three();
     let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 3);

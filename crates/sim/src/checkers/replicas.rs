@@ -4,13 +4,15 @@
 
 use std::collections::BTreeMap;
 use tidelock_base::{GroupId, LogIndex, ReplicaId, Term};
-use tidelock_node::ReplicaView;
+use tidelock_node::{ReplicaView, SURVIVOR_TERMS};
 
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
     leaders: BTreeMap<(GroupId, Term), ReplicaId>,
     digests: BTreeMap<(GroupId, LogIndex), (u64, ReplicaId)>,
+    /// The greatest term of each group.
+    terms: BTreeMap<GroupId, Term>,
 }
 
 impl Replicas {
@@ -22,6 +24,7 @@ impl Replicas {
             if let Some(why) = &view.failed {
                 found.push(format!("replica {} of {name} has stopped: {why}", view.replica));
             }
+            self.look_for_rescue(view);
             if view.is_held && view.is_leader {
                 found.push(format!(
                     "replica {} of {name} leads without its files",
@@ -60,6 +63,16 @@ impl Replicas {
             }
         }
         found
+    }
+
+    /// A stream in memory that goes on from a minority may have lost what the others had applied, and have something else
+    /// at these indexes from now on.
+    fn look_for_rescue(&mut self, view: &ReplicaView) {
+        let greatest = self.terms.entry(view.group).or_insert(view.term);
+        if view.term.value() >= greatest.value() + SURVIVOR_TERMS {
+            self.digests.retain(|(group, _), _| *group != view.group);
+        }
+        *greatest = view.term.max(*greatest);
     }
 
     /// Whether each group has so many replicas, all of which vote as all of them know.
