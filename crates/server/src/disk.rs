@@ -4,6 +4,7 @@
 //! system allows it; anything else, and everything where it does not, is buffered. Handles stay open in a small
 //! cache; a handle whose sync failed is closed and never synced again (a failed fsync is final for its file).
 
+use crate::folders::{self, Folders};
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -34,6 +35,7 @@ const BUFFER_BYTES_MAX: usize = 2 << 20;
 /// A folder of the file system as a [`Disk`].
 pub(crate) struct FileDisk {
     root: PathBuf,
+    folders: Folders,
     handles: Mutex<HashMap<(FilePath, Access), Arc<File>>>,
     /// Empty files that were made and not synced yet: their names are not durable.
     unnamed: Mutex<HashSet<FilePath>>,
@@ -54,10 +56,11 @@ impl FileDisk {
     /// # Errors
     /// When the folder cannot be made.
     pub(crate) fn open(root: &Path) -> std::io::Result<Self> {
-        std::fs::create_dir_all(root)?;
+        folders::make(root)?;
         remove_unfinished(root, UNFINISHED_DEPTH);
         Ok(Self {
             root: root.to_owned(),
+            folders: Folders::below(root),
             handles: Mutex::new(HashMap::new()),
             unnamed: Mutex::new(HashSet::new()),
             buffers: Mutex::new(Vec::new()),
@@ -187,7 +190,7 @@ impl FileDisk {
     }
 
     fn create_empty(&self, file: &FilePath, path: &Path) -> Result<(), Errno> {
-        std::fs::create_dir_all(path.parent().unwrap_or(&self.root)).map_err(|e| errno(&e))?;
+        self.make_folder_of(path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, FILE_MODE)?;
         let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +240,7 @@ impl FileDisk {
         let mut temporary = path.to_owned().into_os_string();
         temporary.push(".tmp");
         let temporary = PathBuf::from(temporary);
-        std::fs::create_dir_all(path.parent().unwrap_or(&self.root)).map_err(|e| errno(&e))?;
+        self.make_folder_of(path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let fd: OwnedFd = rustix::fs::open(&temporary, flags, FILE_MODE)?;
         Ok((temporary, File::from(fd)))
@@ -248,6 +251,11 @@ impl FileDisk {
         rustix::fs::rename(temporary, self.path(file))?;
         self.forget(file);
         self.sync_folder(file)
+    }
+
+    fn make_folder_of(&self, path: &Path) -> Result<(), Errno> {
+        let folder = path.parent().unwrap_or(&self.root);
+        self.folders.make(folder).map_err(|e| errno(&e))
     }
 
     fn sync_folder(&self, file: &FilePath) -> Result<(), Errno> {
@@ -277,9 +285,7 @@ impl FileDisk {
     }
 
     fn rename(&self, from: &FilePath, to: &FilePath) -> Result<(), Errno> {
-        if let Some(folder) = self.path(to).parent() {
-            std::fs::create_dir_all(folder).map_err(|e| errno(&e))?;
-        }
+        self.make_folder_of(&self.path(to))?;
         rustix::fs::rename(self.path(from), self.path(to))?;
         self.sync_folder(to)?;
         self.sync_folder(from)

@@ -7,6 +7,7 @@ mod disk;
 #[cfg(test)]
 mod disk_tests;
 mod files;
+mod folders;
 mod helpers;
 mod http;
 mod process;

@@ -2,6 +2,7 @@
 
 use crate::Fatal;
 use crate::disk::FileDisk;
+use crate::folders;
 use crate::random;
 use anyhow::Result;
 use rustix::fs::{FlockOperation, flock};
@@ -40,7 +41,7 @@ impl Store {
         if base.exists() && !base.is_dir() {
             return Err(cannot("storage directory is not a directory"));
         }
-        std::fs::create_dir_all(&base).map_err(|e| {
+        folders::make(&base).map_err(|e| {
             cannot(&format!(
                 "could not create storage directory - {}: {e}",
                 base.display()
@@ -222,7 +223,7 @@ fn in_use(folder: &Path) -> anyhow::Error {
 
 /// Locks a folder; if another server has it, that server's domain is the inner error.
 fn lock(folder: &Path, domain: &str) -> Result<Result<(PathBuf, File), String>> {
-    std::fs::create_dir_all(folder).map_err(|e| cannot_use(folder, e))?;
+    folders::make(folder).map_err(|e| cannot_use(folder, e))?;
     let path = folder.join("lock");
     let mut file = OpenOptions::new()
         .read(true)
