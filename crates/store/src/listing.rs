@@ -4,12 +4,16 @@
 //! lost and comes from another replica ("Mending") cannot be entered where it belongs, since lists of sequences grow at
 //! their end. So everything is listed anew then ([`Store::relist`]), and nothing may change in between.
 
-use crate::block::{Block, extent, read_summary, rebuild};
+use crate::block::{Block, SubjectSummary, extent, read_summary, rebuild};
 use crate::checkpoint::read;
 use crate::postings::Run;
 use crate::store::{Remains, Store};
+use crate::tree::{Extent, Leaf, SubjectTree};
 use crate::types::StoreError;
 use tidelock_record::{Disk, FilePath, RecordRef};
+
+/// So many subjects are looked up side by side.
+const ABREAST: usize = 64;
 
 /// What a block was listed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,33 +131,16 @@ impl Store {
             return Ok(false);
         }
         let mut in_order = true;
+        let mut batch = Batch::default();
         let entered = read_summary(info, &data, &mut |subject| {
-            if !whole && subject.runs.iter().all(|run| live_in(block, run) == 0) {
-                return;
+            if whole || subject.runs.iter().any(|run| live_in(block, run) > 0) {
+                batch.add(&subject);
             }
-            let leaf = self.tree.entry(subject.name);
-            let before = leaf.seqs.count();
-            in_order &= subject
-                .runs
-                .first()
-                .is_some_and(|run| run.first > leaf.seqs.last());
-            if !in_order {
-                return;
-            }
-            for run in subject.runs {
-                if whole {
-                    leaf.seqs.push_run(*run);
-                } else {
-                    sequences(run)
-                        .filter(|&seq| block.is_live(seq))
-                        .for_each(|seq| leaf.seqs.push(seq));
-                }
-            }
-            let newest = subject.runs.last().and_then(|run| sequences(run).next_back());
-            if before == 0 {
-                leaf.first = Some(subject.last).filter(|_| newest == Some(leaf.seqs.first()));
+            if batch.names.len() == ABREAST {
+                in_order &= batch.enter(&mut self.tree, block, whole);
             }
         });
+        in_order &= batch.enter(&mut self.tree, block, whole);
         if entered.is_err() || !in_order {
             return Err(StoreError::Checkpoint("a block lists a subject twice"));
         }
@@ -179,6 +166,68 @@ impl Store {
         }
         Ok(true)
     }
+}
+
+/// Subjects of a summary that are entered together: see [`SubjectTree::find_abreast`].
+#[derive(Default)]
+struct Batch<'a> {
+    names: Vec<&'a [u8]>,
+    /// For each where its runs end, and its last record.
+    ends: Vec<(usize, Extent)>,
+    runs: Vec<Run>,
+    found: Vec<Option<u32>>,
+}
+
+impl<'a> Batch<'a> {
+    fn add(&mut self, subject: &SubjectSummary<'a, '_>) {
+        self.names.push(subject.name);
+        self.runs.extend_from_slice(subject.runs);
+        self.ends.push((self.runs.len(), subject.last));
+    }
+
+    /// Enters all of them; whether their sequences lie beyond those that the tree has.
+    fn enter(&mut self, tree: &mut SubjectTree, block: &Block, whole: bool) -> bool {
+        tree.find_abreast(&self.names, &mut self.found);
+        tree.touch_lists(&self.found);
+        let mut start = 0;
+        let mut in_order = true;
+        let subjects = self.names.iter().zip(&self.ends).zip(&self.found);
+        for ((name, &(end, last)), found) in subjects {
+            let runs = self.runs.get(start..end).unwrap_or_default();
+            start = end;
+            let leaf = match found.and_then(|number| tree.leaf_mut(number)) {
+                Some(leaf) => leaf,
+                None => tree.entry(name),
+            };
+            in_order &= in_order && enter(leaf, runs, last, block, whole);
+        }
+        self.names.clear();
+        self.ends.clear();
+        self.runs.clear();
+        in_order
+    }
+}
+
+/// Enters the messages of a block on one subject.
+fn enter(leaf: &mut Leaf, runs: &[Run], last: Extent, block: &Block, whole: bool) -> bool {
+    if runs.first().is_none_or(|run| run.first <= leaf.seqs.last()) {
+        return false;
+    }
+    let is_new = leaf.seqs.is_empty();
+    for run in runs {
+        if whole {
+            leaf.seqs.push_run(*run);
+        } else {
+            sequences(run)
+                .filter(|&seq| block.is_live(seq))
+                .for_each(|seq| leaf.seqs.push(seq));
+        }
+    }
+    let newest = runs.last().and_then(|run| sequences(run).next_back());
+    if is_new {
+        leaf.first = Some(last).filter(|_| newest == Some(leaf.seqs.first()));
+    }
+    true
 }
 
 fn sequences(run: &Run) -> impl DoubleEndedIterator<Item = u64> {

@@ -100,6 +100,14 @@ enum Slot {
     Way(u32, usize),
 }
 
+/// Where a step down leads.
+enum Step<'a> {
+    /// To this node, with so much of the subject left.
+    Down(u32, &'a [u8]),
+    /// To a leaf, or to nothing.
+    End(Option<u32>),
+}
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub(crate) struct SubjectTree {
@@ -140,20 +148,102 @@ impl SubjectTree {
         let mut node = self.root;
         let mut rest = subject;
         loop {
-            if node == NONE {
-                return None;
+            match self.step(node, rest) {
+                Step::Down(below, left) => (node, rest) = (below, left),
+                Step::End(leaf) => return leaf,
             }
-            if node & LEAF != 0 {
-                let number = node ^ LEAF;
-                return (*self.leaves.get(number)?.rest == *rest).then_some(number);
-            }
-            let inner = self.inners.get(node)?;
-            rest = rest.strip_prefix(&*inner.prefix)?;
-            let Some((&byte, below)) = rest.split_first() else {
-                return (inner.here != NONE).then_some(inner.here ^ LEAF);
-            };
-            node = inner.way(byte)?;
-            rest = below;
+        }
+    }
+
+    /// Numbers of the leaves of several subjects, if they are there. In a large tree nearly each step down waits for memory;
+    /// here all of them take it at the same time, and wait together.
+    pub(crate) fn find_abreast(&self, subjects: &[&[u8]], found: &mut Vec<Option<u32>>) {
+        found.clear();
+        found.resize(subjects.len(), None);
+        let mut open: Vec<(usize, u32, &[u8])> = subjects
+            .iter()
+            .enumerate()
+            .map(|(place, subject)| (place, self.root, *subject))
+            .collect();
+        while !open.is_empty() {
+            let nodes = open.iter().map(|(_, node, _)| *node);
+            std::hint::black_box(nodes.clone().fold(0, |sum, node| sum ^ self.touch(node)));
+            std::hint::black_box(nodes.fold(0, |sum, node| sum ^ self.touch_below(node)));
+            open.retain_mut(|(place, node, rest)| match self.step(*node, rest) {
+                Step::Down(below, left) => {
+                    (*node, *rest) = (below, left);
+                    true
+                }
+                Step::End(leaf) => {
+                    if let Some(slot) = found.get_mut(*place) {
+                        *slot = leaf;
+                    }
+                    false
+                }
+            });
+        }
+    }
+
+    /// Has what leaves point to come into the cache.
+    pub(crate) fn touch_lists(&self, found: &[Option<u32>]) {
+        let leaves = found
+            .iter()
+            .flatten()
+            .filter_map(|number| self.leaves.get(*number));
+        std::hint::black_box(leaves.fold(0, |sum, leaf| sum ^ leaf.seqs.touch()));
+    }
+
+    /// A leaf by its number.
+    pub(crate) fn leaf_mut(&mut self, number: u32) -> Option<&mut Leaf> {
+        self.leaves.get_mut(number)
+    }
+
+    /// One step of [`SubjectTree::find`].
+    fn step<'a>(&self, node: u32, rest: &'a [u8]) -> Step<'a> {
+        if node == NONE {
+            return Step::End(None);
+        }
+        if node & LEAF != 0 {
+            let number = node ^ LEAF;
+            let is_it = self.leaves.get(number).is_some_and(|leaf| *leaf.rest == *rest);
+            return Step::End(is_it.then_some(number));
+        }
+        let inner = self.inners.get(node);
+        let Some((inner, rest)) = inner.and_then(|one| Some((one, rest.strip_prefix(&*one.prefix)?))) else {
+            return Step::End(None);
+        };
+        match rest.split_first() {
+            None if inner.here == NONE => Step::End(None),
+            None => Step::Down(inner.here, rest),
+            Some((&byte, below)) => inner
+                .way(byte)
+                .map_or(Step::End(None), |node| Step::Down(node, below)),
+        }
+    }
+
+    /// Has a node come into the cache.
+    fn touch(&self, node: u32) -> usize {
+        if node == NONE {
+            0
+        } else if node & LEAF != 0 {
+            self.leaves.get(node ^ LEAF).map_or(0, |leaf| leaf.rest.len())
+        } else {
+            self.inners.get(node).map_or(0, |inner| inner.ways.len())
+        }
+    }
+
+    /// Has what a node points to come into the cache.
+    fn touch_below(&self, node: u32) -> usize {
+        if node == NONE {
+            0
+        } else if node & LEAF != 0 {
+            let leaf = self.leaves.get(node ^ LEAF);
+            leaf.and_then(|leaf| leaf.rest.first())
+                .map_or(0, |byte| usize::from(*byte))
+        } else {
+            let ways = self.inners.get(node).map(|inner| &inner.ways);
+            let ends = ways.and_then(|ways| Some((ways.first()?, ways.last()?)));
+            ends.map_or(0, |(first, last)| usize::from(first.byte ^ last.byte))
         }
     }
 
@@ -626,6 +716,16 @@ mod tests {
                 prop_assert_eq!(tree.get(subject).map(|leaf| leaf.seqs.last()), Some(*seq));
             }
             prop_assert!(tree.get(b"zz").is_none() && tree.get(b"").is_none());
+            let unknown: [&[u8]; 4] = [b"zz", b"", b"a.a.a.a.a", b"ab.x"];
+            let mut names: Vec<&[u8]> = model.keys().map(Vec::as_slice).collect();
+            names.extend(unknown);
+            let mut found = Vec::new();
+            tree.find_abreast(&names, &mut found);
+            let singly: Vec<Option<u32>> = names.iter().map(|name| tree.find(name)).collect();
+            prop_assert_eq!(&found, &singly);
+            for (number, seq) in found.iter().zip(model.values()) {
+                prop_assert_eq!(tree.leaf_mut(number.unwrap()).map(|leaf| leaf.seqs.last()), Some(*seq));
+            }
             let everything: Vec<_> = model.clone().into_iter().collect();
             prop_assert_eq!(all(&tree, None), everything.clone());
             for (subject, _) in &everything {

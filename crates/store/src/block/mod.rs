@@ -8,7 +8,7 @@ mod index;
 
 pub(crate) use builder::{BlockBuilder, Piece, rebuild};
 pub(crate) use format::{BlockInfo, FRAME_HEAD_BYTES, FileHeader, Frame, HEADER_BYTES, extent};
-pub(crate) use index::{BlockIndex, Row, read_summary};
+pub(crate) use index::{BlockIndex, Row, SubjectSummary, read_summary};
 
 use bytes::Bytes;
 use roaring::RoaringBitmap;
