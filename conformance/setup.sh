@@ -3,7 +3,7 @@
 # registries. Quick when everything is there. Of the machine it expects python3 (3.11 or later, with venv), and for all
 # of the programs also go, cargo, a JDK (17 or later) and maven; on Debian, as root, it installs what is missing.
 #   setup.sh            everything
-#   setup.sh --minimal  without the Java and the Rust client (S2 and A4 then skip them)
+#   setup.sh --minimal  without the Java and the Rust client (S2 and A4 then skip them) and what A11 and A12 need
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tools=$(realpath -m "$here/../target/conformance")
@@ -57,6 +57,12 @@ if [[ $minimal == 0 ]]; then
     need cargo cargo
     (cd "$here/rust" && CARGO_TARGET_DIR="$tools/rust" cargo build -q --release --locked)
     stamp rust "${rust_files[@]}"
+  fi
+  unsync_files=("$here/unsync/Cargo.toml" "$here/unsync/Cargo.lock" "$here"/unsync/src/*.rs)
+  if ! done_with unsync "${unsync_files[@]}" || [[ ! -x "$tools/unsync/release/unsync" ]]; then
+    need cargo cargo
+    (cd "$here/unsync" && CARGO_TARGET_DIR="$tools/unsync" cargo build -q --release --locked)
+    stamp unsync "${unsync_files[@]}"
   fi
 fi
 echo "conformance tools are ready in $tools"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.links import Links
+from lib.power import Disk
 from lib.program import Failed, Run, Skipped, until
 
 BASE_PORT = 23000
@@ -43,6 +44,7 @@ class Node:
         self.route_port = cluster.base + 100 + index
         self.monitor_port = cluster.base + 200 + index
         self.store = cluster.folder / f"store{index}"
+        self._disk: Disk | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self.paused = False
@@ -56,6 +58,12 @@ class Node:
     def running(self) -> bool:
         """Whether the process is there and not stopped."""
         return self.process is not None and self.process.poll() is None and not self.paused
+
+    @property
+    def disk(self) -> Disk:
+        """The disk that the store is on, where that can lose power."""
+        assert self._disk is not None, f"the disk of {self.name} cannot lose power"
+        return self._disk
 
     @property
     def log(self) -> Path:
@@ -118,7 +126,8 @@ class Node:
         assert self.process is not None, f"{self.name} does not run"
         self.process.send_signal(number)
 
-    async def _ended(self, limit: float) -> int:
+    async def ended(self, limit: float = 10.0) -> int:
+        """Until the process has ended, with this code."""
         process = self.process
         assert process is not None
         try:
@@ -131,13 +140,17 @@ class Node:
 
     async def kill(self) -> None:
         """SIGKILL."""
+        self.strike()
+        await self.ended()
+
+    def strike(self) -> None:
+        """SIGKILL, without waiting for the end; `ended` does."""
         self._signal(signal.SIGKILL)
-        await self._ended(10)
 
     async def term(self, limit: float = 30.0) -> None:
         """SIGTERM; the server has to end by itself with code 0."""
         self._signal(signal.SIGTERM)
-        code = await self._ended(limit)
+        code = await self.ended(limit)
         if code != 0:
             raise Failed(f"{self.name} ended with {code} after SIGTERM")
 
@@ -159,6 +172,16 @@ class Node:
             self.process = None
             self.paused = False
 
+    def insert_disk(self) -> None:
+        """Have the store on a disk that can lose power."""
+        self._disk = Disk(self.store, self.cluster.run.args.folders)
+
+    def remove_disk(self) -> None:
+        """Take the disk away; the process must have ended."""
+        if self._disk is not None:
+            self._disk.end()
+            self._disk = None
+
     async def page(self, path: str) -> tuple[int, Any]:
         """Status and JSON body of a monitoring page."""
 
@@ -175,11 +198,15 @@ class Node:
 class Cluster:
     """Servers that belong together: one, three or five."""
 
-    def __init__(self, run: Run, size: int = 3, *, links: bool = False, monitor: bool = True, base: int = BASE_PORT, name: str = "c") -> None:
+    def __init__(
+        self, run: Run, size: int = 3, *, links: bool = False, power: bool = False, monitor: bool = True, base: int = BASE_PORT, name: str = "c",
+    ) -> None:
         self.run = run
         self.size = size
         self.base = base
         self.monitor = monitor
+        self.power = power
+        """Whether the disks can lose power."""
         self.folder = run.folder / name
         self.folder.mkdir(parents=True)
         self.config = self.folder / "nats.conf"
@@ -189,6 +216,8 @@ class Cluster:
 
     async def __aenter__(self) -> Cluster:
         try:
+            for node in self.nodes if self.power else []:
+                node.insert_disk()
             for node in self.nodes:
                 node.launch()
             for node in self.nodes:
@@ -203,9 +232,10 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End the processes and take the hosts away."""
+        """End the processes and take the disks and hosts away."""
         for node in self.nodes:
             node.end()
+            node.remove_disk()
         if self.links:
             self.links.remove()
             self.links = None

@@ -8,17 +8,19 @@ from types import TracebackType
 
 from lib.checks import Acked
 from lib.client import Client, connect
-from lib.cluster import Cluster
+from lib.cluster import Cluster, Node
 
 
 class Writers:
-    """`each` publishers on each node, one publish after the other, for as long as the block lasts.
+    """`each` publishers on each node (or on each of `nodes`), one publish after the other, for as long as the block lasts.
 
     Every payload is another one, and none is sent a second time: what is unknown stays unknown.
     """
 
-    def __init__(self, cluster: Cluster, acked: Acked, subject: str, each: int, *, pause: float = 0.0, size: int = 0) -> None:
-        self.cluster = cluster
+    def __init__(
+        self, cluster: Cluster, acked: Acked, subject: str, each: int, *, pause: float = 0.0, size: int = 0, nodes: list[Node] | None = None,
+    ) -> None:
+        self.nodes = nodes or cluster.nodes
         self.acked = acked
         self.subject = subject
         self.each = each
@@ -34,7 +36,7 @@ class Writers:
         self._clients: list[Client] = []
 
     async def __aenter__(self) -> Writers:
-        for node in self.cluster.nodes:
+        for node in self.nodes:
             for number in range(self.each):
                 client = await connect(node)
                 self._clients.append(client)
