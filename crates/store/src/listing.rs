@@ -13,7 +13,7 @@ use crate::types::StoreError;
 use tidelock_record::{Disk, FilePath, RecordRef};
 
 /// So many subjects are looked up side by side.
-const ABREAST: usize = 64;
+const ABREAST: usize = 32;
 
 /// What a block was listed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,6 @@ impl<'a> Batch<'a> {
     /// Enters all of them; whether their sequences lie beyond those that the tree has.
     fn enter(&mut self, tree: &mut SubjectTree, block: &Block, whole: bool) -> bool {
         tree.find_abreast(&self.names, &mut self.found);
-        tree.touch_lists(&self.found);
         let mut start = 0;
         let mut in_order = true;
         let subjects = self.names.iter().zip(&self.ends).zip(&self.found);

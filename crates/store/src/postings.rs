@@ -86,11 +86,6 @@ impl Postings {
         self.first == 0
     }
 
-    /// Has the end of the list come into the cache.
-    pub(crate) fn touch(&self) -> u64 {
-        self.more.as_ref().map_or(0, |list| list.count)
-    }
-
     /// Adds `seq`, which is greater than all that are there.
     pub(crate) fn push(&mut self, seq: u64) {
         assert!(seq > self.last, "sequences of a subject ascend");

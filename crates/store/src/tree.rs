@@ -184,15 +184,6 @@ impl SubjectTree {
         }
     }
 
-    /// Has what leaves point to come into the cache.
-    pub(crate) fn touch_lists(&self, found: &[Option<u32>]) {
-        let leaves = found
-            .iter()
-            .flatten()
-            .filter_map(|number| self.leaves.get(*number));
-        std::hint::black_box(leaves.fold(0, |sum, leaf| sum ^ leaf.seqs.touch()));
-    }
-
     /// A leaf by its number.
     pub(crate) fn leaf_mut(&mut self, number: u32) -> Option<&mut Leaf> {
         self.leaves.get_mut(number)
