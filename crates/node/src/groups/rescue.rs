@@ -71,7 +71,9 @@ impl Core {
                 slot.rescued = true;
                 self.go_on_alone(entry.group);
             }
-            GroupState::Formed if slot.leads => slot.rescued = false,
+            GroupState::Formed if slot.leads && std::mem::take(&mut slot.rescued) => {
+                self.say_rescued(entry.group);
+            }
             GroupState::Forming | GroupState::Formed | GroupState::Rescued => {}
         }
     }
@@ -102,6 +104,10 @@ impl Core {
         slot.unsynced.clear();
         slot.transfers = super::snapshot::Transfers::default();
         slot.settled_beyond = last;
+    }
+
+    /// It leads, with all that it had.
+    fn say_rescued(&self, group: GroupId) {
         let Some(slot) = self.slot(group) else { return };
         let Machine::Stream(stream) = &slot.machine else {
             return;
