@@ -51,7 +51,9 @@ impl Folders {
 /// # Errors
 /// Of the file system.
 pub(crate) fn make(folder: &Path) -> Result<()> {
-    let missing: Vec<&Path> = folder.ancestors().take_while(|one| !one.is_dir()).collect();
+    // A relative path ends in an empty one: the present folder.
+    let is_missing = |one: &&Path| !one.as_os_str().is_empty() && !one.is_dir();
+    let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
     for one in missing.into_iter().rev() {
         make_one(one)?;
         sync_above(one)?;

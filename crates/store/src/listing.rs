@@ -120,28 +120,21 @@ impl Store {
         if crc32c::crc32c(&data) != info.summary_crc {
             return Ok(false);
         }
-        // First all is read once without effect: a summary that passes its checksum and is malformed all the same
-        // is of an unknown kind of damage, and must not be entered by half.
-        let whole = block.live.len() == u64::from(info.count);
+        // All is read before any of it is entered: a summary that passes its checksum and is malformed all the same is of an
+        // unknown kind of damage, and must not be entered by half.
         let mut live = 0_u64;
+        let mut subjects = Subjects::default();
         let sound = read_summary(info, &data, &mut |subject| {
-            live += subject.runs.iter().map(|r| live_in(block, r)).sum::<u64>()
+            let here: u64 = subject.runs.iter().map(|run| live_in(block, run)).sum();
+            live += here;
+            if here > 0 {
+                subjects.add(&subject);
+            }
         });
         if sound.is_err() || live != block.live.len() {
             return Ok(false);
         }
-        let mut in_order = true;
-        let mut batch = Batch::default();
-        let entered = read_summary(info, &data, &mut |subject| {
-            if whole || subject.runs.iter().any(|run| live_in(block, run) > 0) {
-                batch.add(&subject);
-            }
-            if batch.names.len() == ABREAST {
-                in_order &= batch.enter(&mut self.tree, block, whole);
-            }
-        });
-        in_order &= batch.enter(&mut self.tree, block, whole);
-        if entered.is_err() || !in_order {
+        if !subjects.enter(&mut self.tree, block) {
             return Err(StoreError::Checkpoint("a block lists a subject twice"));
         }
         Ok(true)
@@ -168,17 +161,16 @@ impl Store {
     }
 }
 
-/// Subjects of a summary that are entered together: see [`SubjectTree::find_abreast`].
+/// The subjects of a summary that have live messages.
 #[derive(Default)]
-struct Batch<'a> {
+struct Subjects<'a> {
     names: Vec<&'a [u8]>,
     /// For each where its runs end, and its last record.
     ends: Vec<(usize, Extent)>,
     runs: Vec<Run>,
-    found: Vec<Option<u32>>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> Subjects<'a> {
     fn add(&mut self, subject: &SubjectSummary<'a, '_>) {
         self.names.push(subject.name);
         self.runs.extend_from_slice(subject.runs);
@@ -186,24 +178,25 @@ impl<'a> Batch<'a> {
     }
 
     /// Enters all of them; whether their sequences lie beyond those that the tree has.
-    fn enter(&mut self, tree: &mut SubjectTree, block: &Block, whole: bool) -> bool {
-        tree.find_abreast(&self.names, &mut self.found);
+    fn enter(&self, tree: &mut SubjectTree, block: &Block) -> bool {
+        let whole = block.live.len() == u64::from(block.info.count);
+        let mut found = Vec::new();
         let mut start = 0;
-        let mut in_order = true;
-        let subjects = self.names.iter().zip(&self.ends).zip(&self.found);
-        for ((name, &(end, last)), found) in subjects {
-            let runs = self.runs.get(start..end).unwrap_or_default();
-            start = end;
-            let leaf = match found.and_then(|number| tree.leaf_mut(number)) {
-                Some(leaf) => leaf,
-                None => tree.entry(name),
-            };
-            in_order &= in_order && enter(leaf, runs, last, block, whole);
+        for (names, ends) in self.names.chunks(ABREAST).zip(self.ends.chunks(ABREAST)) {
+            tree.find_abreast(names, &mut found);
+            for ((name, &(end, last)), number) in names.iter().zip(ends).zip(&found) {
+                let runs = self.runs.get(start..end).unwrap_or_default();
+                start = end;
+                let leaf = match number.and_then(|number| tree.leaf_mut(number)) {
+                    Some(leaf) => leaf,
+                    None => tree.entry(name),
+                };
+                if !enter(leaf, runs, last, block, whole) {
+                    return false;
+                }
+            }
         }
-        self.names.clear();
-        self.ends.clear();
-        self.runs.clear();
-        in_order
+        true
     }
 }
 
