@@ -157,6 +157,34 @@ fn of_several_that_are_left_the_one_with_the_longest_log_goes_on() {
 }
 
 #[test]
+fn nobody_waits_for_one_that_has_not_been_filled_yet() {
+    let mut bed = Bed::new(3);
+    let leader = bed.leader();
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    for node in others {
+        bed.net.kill(node);
+        bed.net.hold_lane(leader, node, LaneKind::Bulk, true);
+    }
+    assert_eq!(said(&bed.start_anew(&others), GOES_ON), 1);
+    let messages = |bed: &Bed, node| bed.net.replica(node, "M").map(|view| view.messages);
+    // One after the other gets a replica.
+    let filled = others.into_iter().find(|node| messages(&bed, *node).is_some());
+    let filled = filled.unwrap();
+    let empty = 3 - leader - filled;
+    bed.net.hold_lane(leader, filled, LaneKind::Bulk, false);
+    bed.net.run(SECOND * 10);
+    assert_eq!(
+        [leader, filled, empty].map(|node| messages(&bed, node)),
+        [Some(MESSAGES), Some(MESSAGES), Some(0)]
+    );
+    bed.net.kill(leader);
+    bed.net.hold_lane(leader, empty, LaneKind::Bulk, false);
+    let lines = bed.start_anew(&[leader]);
+    assert_eq!(said(&lines, GOES_ON), 1);
+    bed.assert_whole(MESSAGES);
+}
+
+#[test]
 fn what_the_last_leader_had_proposed_is_kept() {
     let mut bed = Bed::new(3);
     let leader = bed.leader();

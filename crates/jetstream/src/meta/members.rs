@@ -230,7 +230,13 @@ impl Meta {
         stream.survivors.retain(|one| one.replica != survivor.replica);
         stream.survivors.push(survivor);
         let told = |id| stream.survivors.iter().any(|one| one.replica == id);
-        let all = stream.replicas.iter().all(|one| one.lost || told(one.id));
+        // One that was never recorded has neither voted nor taken anything.
+        let has_something = |one: &&Replica| !one.lost && one.present.is_some();
+        let all = stream
+            .replicas
+            .iter()
+            .filter(has_something)
+            .all(|one| told(one.id));
         let some_lost = stream.replicas.iter().any(|one| one.lost);
         let best = stream.survivors.iter().max_by_key(|one| {
             let first = std::cmp::Reverse(one.replica);

@@ -619,6 +619,22 @@ fn a_memory_stream_of_which_only_what_is_new_is_left_is_formed_anew() {
 }
 
 #[test]
+fn a_memory_stream_does_not_wait_for_a_replica_that_was_never_there() {
+    let mut meta = cluster_of_three();
+    let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 2);
+    let hint = hint(&[1, 2, 3]);
+    let node = None;
+    apply(&mut meta, vec![MetaCommand::ReplicaAdd { group, node, hint }]);
+    let lost = MetaCommand::ReplicaLost {
+        group,
+        replica: ids[1],
+    };
+    apply(&mut meta, vec![lost, survives(group, ids[0], 1, 5)]);
+    let entry = meta.stream("A", "M").unwrap();
+    assert_eq!((entry.state, entry.replicas.len()), (GroupState::Rescued, 1));
+}
+
+#[test]
 fn a_memory_stream_does_not_wait_for_a_server_that_was_removed() {
     let mut meta = cluster_of_three();
     let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 3);

@@ -17,11 +17,16 @@ use tidelock_replica::{Group, Role};
 
 impl Slot {
     /// Whether so many voters are gone for good, as the metadata has it, that the others are no majority.
+    ///
+    /// One that has not been filled yet knows of no voters. It has nothing, and says so, for nobody to wait for it.
     fn has_lost_majority(&self) -> bool {
         let voters = &self.raft.members().0.voters;
         let is_left = |id| self.replicas.iter().any(|one| one.id == id && !one.lost);
+        if voters.is_empty() {
+            return !self.leader.is_some_and(is_left) && self.replicas.iter().any(|one| one.lost);
+        }
         let left = voters.iter().filter(|id| is_left(**id)).count();
-        !voters.is_empty() && 2 * left <= voters.len()
+        2 * left <= voters.len()
     }
 
     /// Whether it may be what a stream goes on from.
