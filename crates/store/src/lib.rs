@@ -5,8 +5,8 @@
 //!   live, and read their own index and records back on demand, within a budget of memory.
 //! - A *checkpoint* names the blocks and holds the tail; a start reads it and the blocks' summaries, no messages.
 //!
-//! Nothing here waits (but [`Store::restore`] and [`Store::relist`]): a question whose answer is on disk is answered with a [`Need`], for
-//! which [`Store::fetch`] and [`Store::take_io`] give the operations. Which answers need a read depends on memory;
+//! Nothing here waits (but [`Store::restore`] and [`Store::relist`]): a question whose answer is on disk is answered
+//! with a [`Need`], for which [`Store::fetch`] and [`Store::take_io`] give the operations. Which answers need a read depends on memory;
 //! the answers do not, and neither do totals, digest or what a removal does: replicas agree on all of these.
 //!
 //! Left to others: which messages to remove (limits, acknowledgements, expiry), and sequence numbers: `jetstream`.

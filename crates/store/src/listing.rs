@@ -86,14 +86,11 @@ impl Store {
     fn list_tail(&mut self) {
         let Self { tree, tail, .. } = self;
         for msg in tail.iter_from(0) {
-            let Ok((record, _)) = RecordRef::parse(&msg.record) else {
-                continue;
-            };
-            let leaf = tree.entry(record.subject());
-            if leaf.seqs.is_empty() {
-                leaf.first = extent(&record);
+            // They were parsed when they were appended.
+            let parsed = RecordRef::parse(&msg.record).ok();
+            if let Some((record, extent)) = parsed.and_then(|(record, _)| Some((record, extent(&record)?))) {
+                tree.entry(record.subject()).push(msg.seq, extent);
             }
-            leaf.seqs.push(msg.seq);
         }
     }
 
@@ -152,10 +149,7 @@ impl Store {
         }
         for row in live {
             let leaf = self.tree.entry(index.subject(row));
-            if leaf.seqs.is_empty() {
-                leaf.first = Some(row.extent);
-            }
-            leaf.seqs.push(block.seq(row.rel));
+            leaf.push(block.seq(row.rel), row.extent);
         }
         Ok(true)
     }

@@ -207,11 +207,7 @@ impl Store {
         let extent = extent(&parsed)
             .filter(|_| len == record.len())
             .ok_or(StoreError::Record)?;
-        let leaf = self.tree.entry(parsed.subject());
-        if leaf.seqs.is_empty() {
-            leaf.first = Some(extent);
-        }
-        leaf.seqs.push(seq.value());
+        self.tree.entry(parsed.subject()).push(seq.value(), extent);
         let bytes = accounted(self.config.kind, extent);
         self.totals.msgs += 1;
         self.totals.bytes += bytes;

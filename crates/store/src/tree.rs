@@ -36,6 +36,16 @@ pub(crate) struct Extent {
     pub(crate) crc: u32,
 }
 
+impl Leaf {
+    /// Adds a message, whose sequence is greater than all that are there.
+    pub(crate) fn push(&mut self, seq: u64, extent: Extent) {
+        if self.seqs.is_empty() {
+            self.first = Some(extent);
+        }
+        self.seqs.push(seq);
+    }
+}
+
 impl Extent {
     pub(crate) fn new(len: u32, has_headers: bool, crc: u32) -> Option<Self> {
         let len_flag = len.checked_mul(2)? | u32::from(has_headers);

@@ -70,8 +70,7 @@ impl Meta {
             }
             if let Some(replica) = stream.replicas.iter_mut().find(|one| one.node == node) {
                 replica.lost = true;
-                stream.survivors.clear();
-                fx.stream_changed(stream);
+                replicas_changed(stream, fx);
             }
         }
     }
@@ -128,9 +127,8 @@ impl Meta {
         };
         let stream = self.by_group(group)?;
         stream.replicas.push(replica);
-        stream.survivors.clear();
         fx.replica_start(stream, &replica);
-        fx.stream_changed(stream);
+        replicas_changed(stream, fx);
         Ok(MetaOutcome::Replica { replica })
     }
 
@@ -143,8 +141,7 @@ impl Meta {
         let stream = self.by_group(group)?;
         let replica = member(stream, id)?;
         replica.role = ReplicaRole::Voter;
-        stream.survivors.clear();
-        fx.stream_changed(stream);
+        replicas_changed(stream, fx);
         Ok(MetaOutcome::Done)
     }
 
@@ -185,8 +182,7 @@ impl Meta {
         // One that was never recorded has promised nothing: it can still be made.
         if replica.present.is_some() && !replica.lost {
             replica.lost = true;
-            stream.survivors.clear();
-            fx.stream_changed(stream);
+            replicas_changed(stream, fx);
         }
         Ok(MetaOutcome::Done)
     }
@@ -207,9 +203,8 @@ impl Meta {
             return Err(ApiErrorCode::PeerRemap.into());
         }
         stream.replicas.retain(|other| other.id != id);
-        stream.survivors.clear();
         fx.replica_stop(group, &replica);
-        fx.stream_changed(stream);
+        replicas_changed(stream, fx);
         Ok(MetaOutcome::Done)
     }
 
@@ -245,13 +240,12 @@ impl Meta {
         let Some(best) = best.copied().filter(|_| all && some_lost) else {
             return Ok(MetaOutcome::Done);
         };
-        stream.survivors.clear();
         if best.index <= FOUNDED {
             // They are as new: what there was is gone with the others.
             for replica in &mut stream.replicas {
                 replica.lost = true;
             }
-            fx.stream_changed(stream);
+            replicas_changed(stream, fx);
             return Ok(MetaOutcome::Done);
         }
         let best = best.replica;
@@ -265,9 +259,15 @@ impl Meta {
         for replica in &gone {
             fx.replica_stop(group, replica);
         }
-        fx.stream_changed(stream);
+        replicas_changed(stream, fx);
         Ok(MetaOutcome::Done)
     }
+}
+
+/// What replicas have said of those that are left counts no more.
+fn replicas_changed(stream: &mut StreamEntry, fx: &mut impl MetaEffects) {
+    stream.survivors.clear();
+    fx.stream_changed(stream);
 }
 
 /// A replica of a stream.
