@@ -213,3 +213,25 @@ fn a_stream_that_has_lost_one_replica_of_three_is_not_rescued() {
     assert_eq!(said(&lines, GOES_ON), 0);
     bed.assert_whole(MESSAGES);
 }
+
+/// All messages of a stream in memory are in its state, and a frame of a link cannot be that long.
+#[test]
+fn more_messages_than_a_frame_can_hold_come_back_to_a_replica_that_is_lost() {
+    let mut bed = Bed::new(3);
+    let lost = (bed.leader() + 1) % 3;
+    let client = bed.net.client(0, 0);
+    bed.net.tell(client, "SUB in 1\r\n");
+    let message = format!("PUB m in 1000000\r\n{}\r\n", "x".repeat(1_000_000));
+    let mut acks = 0;
+    for _ in 0..85 {
+        bed.net.tell(client, &message);
+        acks += bed.net.hear(client).matches("\"seq\"").count();
+    }
+    assert_eq!(acks, 85);
+    let lines = bed.start_anew(&[lost]);
+    bed.assert_whole(MESSAGES + 85);
+    assert_eq!(said(&lines, "not received"), 0, "{lines:?}");
+    bed.publish(lost, 10);
+    assert_eq!(bed.pull(lost, 30), 30);
+    bed.assert_whole(MESSAGES + 95);
+}

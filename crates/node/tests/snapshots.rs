@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidelock_base::GroupId;
 use tidelock_node::{Budgets, LaneKind, ReplicaView};
-use tidelock_record::{Fault, MemDisk};
+use tidelock_record::{Fault, FilePath, MemDisk};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -309,6 +309,8 @@ fn what_a_snapshot_has_replaced_goes_with_the_checkpoint_that_names_it() {
         after.len() == 1 && after.is_disjoint(&before),
         "{before:?} {after:?}"
     );
+    let state = |(path, _): &(FilePath, u64)| path.name() == "state";
+    assert!(!scene.disk().files().iter().any(state), "the checkpoint has it");
     scene.net.heal();
     scene.wait("the others", Scene::is_filled);
     scene.publish(10);
@@ -371,4 +373,75 @@ fn a_replica_is_not_well_before_it_has_what_was_committed_when_it_came_back() {
         assert!(seen >= 60, "it was filled after {seen} steps");
         assert!(scene.is_well(), "{}", scene.net.health(scene.away));
     }
+}
+
+/// The ids of a window for duplicates are part of the state, which is kept in a file: a record of the log cannot be that
+/// long, nor a frame of a link.
+#[test]
+fn a_state_that_is_larger_than_a_record_of_the_log_is_received_and_comes_back() {
+    const IDS: usize = 1_500;
+    let mut net = Net::new();
+    net.budgets = Budgets {
+        entries: 16 << 10,
+        ..Budgets::default()
+    };
+    for node in 0..3 {
+        net.add(1, &config(node));
+    }
+    net.run(SECOND * 8);
+    let body = r#"{"name":"S","subjects":["s"],"num_replicas":1,"duplicate_window":3600000000000}"#;
+    let made = net.ask_json("a", 0, "$JS.API.STREAM.CREATE.S", body);
+    assert_eq!(made["did_create"], true, "{made}");
+    let client = net.client(0, 0);
+    net.tell(client, "SUB in 1\r\n");
+    let publish = |net: &mut Net, client, n: usize| {
+        let header = format!("NATS/1.0\r\nNats-Msg-Id: {n:060000}\r\n\r\n");
+        net.tell(
+            client,
+            &format!("HPUB s in {0} {0}\r\n{header}\r\n", header.len()),
+        );
+    };
+    (0..IDS).for_each(|n| publish(&mut net, client, n));
+    net.run(SECOND * 2);
+    assert_eq!(net.hear(client).matches("\"seq\"").count(), IDS);
+    let body = body.replace("replicas\":1", "replicas\":3");
+    let made = net.ask_json("a", 0, "$JS.API.STREAM.UPDATE.S", &body);
+    assert!(made["error"].is_null(), "{made}");
+    let are_alike = |net: &Net| {
+        let views: Vec<_> = (0..3).filter_map(|node| net.replica(node, "S")).collect();
+        let alike = |view: &ReplicaView| view.voters.len() == 3 && view.digest == views[0].digest;
+        views.len() == 3 && views.iter().all(alike)
+    };
+    let fill = |net: &mut Net| {
+        let mut steps = 0;
+        while !are_alike(net) {
+            net.run(SECOND / 2);
+            steps += 1;
+            assert!(steps < 100, "the replicas are not filled");
+        }
+    };
+    fill(&mut net);
+    let filled = (0..3)
+        .find(|node| !net.replica(*node, "S").unwrap().is_leader)
+        .unwrap();
+    let disk = net.nodes[filled].disk.clone().unwrap();
+    let is_state = |path: &str| path.starts_with("streams/") && path.ends_with("/state");
+    net.run(SECOND * 2);
+    let files = disk.files();
+    assert!(
+        !files.iter().any(|(path, _)| is_state(path.as_str())),
+        "it is not needed any more"
+    );
+    for node in 0..3 {
+        net.kill(node);
+        net.restart(node, 1, &config(node), 2);
+    }
+    net.run(SECOND * 8);
+    fill(&mut net);
+    let client = net.client(filled, 0);
+    net.tell(client, "SUB in 1\r\n");
+    publish(&mut net, client, IDS - 1);
+    net.run(SECOND);
+    let heard = net.hear(client);
+    assert!(heard.contains("\"duplicate\": true"), "{heard}");
 }

@@ -180,6 +180,12 @@ impl Group {
         self.guarded((), |group| group.end_transfer(to.value()));
     }
 
+    /// As leader: whether a peer needs a snapshot, or fetches one.
+    #[must_use]
+    pub fn is_filling(&self) -> bool {
+        !self.snapshots.transfers.is_empty() || !self.snapshots.asked.is_empty()
+    }
+
     fn end_transfer(&mut self, to: u64) {
         self.node.store().forget(Some(to));
         self.snapshots.asked.retain(|id| *id != to);

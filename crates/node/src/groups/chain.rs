@@ -249,15 +249,6 @@ pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends what `write` appends, after its length: to be taken with [`take`].
-pub(super) fn put_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    put(out, &[]);
-    let start = out.len();
-    write(out);
-    let len = (out.len() - start) as u64;
-    set(out, start - 8, &len.to_le_bytes());
-}
-
 /// Takes what [`put`] has appended.
 pub(super) fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(number(rest)?).ok()?;

@@ -88,7 +88,7 @@ impl Groups {
                     members,
                     manifest,
                 } => {
-                    let blob = super::snapshot::installed_blob(members, manifest);
+                    let blob = super::manifest::installed_blob(members, manifest);
                     self.log(&WalRecord::SnapshotInstalled {
                         group,
                         index: position.index,

@@ -32,6 +32,7 @@ mod hand_over;
 mod held;
 mod lane;
 mod listing;
+mod manifest;
 mod membership;
 mod mending;
 mod meta;

@@ -7,6 +7,7 @@ use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{blocks_folder, checkpoint_file};
 use super::damage::{Kept, Unopened};
 use super::folders::Folders;
+use super::manifest::{Manifest, state_file};
 use super::trouble::What;
 use super::{Machine, Open, Slot, belonging, checkpoint, snapshot};
 use crate::worker::Core;
@@ -199,7 +200,10 @@ impl Core {
         if !recovered.damaged && !self.groups.damages.touch(group) {
             folders.remove_unnamed(group, &named, disk);
             named.retain(|name| *name != folder);
-            let left = folders.files_in(group, &named, disk);
+            let mut left = folders.files_in(group, &named, disk);
+            if checkpoint::is_of_snapshot(&folder) {
+                left.extend(state_file(&folder));
+            }
             if let Some(slot) = self.slot_mut(group) {
                 slot.checkpoint.left = left;
             }
@@ -251,17 +255,20 @@ impl Core {
             Err(IoError::NotFound) => None,
             Err(error) => return Err(error.to_string().into()),
         };
-        let installed = recovered
-            .snapshot
-            .as_ref()
-            .and_then(|snapshot| snapshot::checkpoint_of(&snapshot.blob));
-        named.extend(installed.iter().map(|installed| installed.folder.clone()));
-        let (checkpoint, staged) = match (stored, installed) {
-            (Some(stored), Some(installed)) if stored.position.index < installed.position.index => {
-                (Some(installed), true)
-            }
-            (None, Some(installed)) => (Some(installed), true),
-            (stored, _) => (stored, false),
+        let installed = recovered.snapshot.as_ref().and_then(|snapshot| {
+            let manifest = Manifest::of_blob(&snapshot.blob, snapshot.index)?;
+            Some((snapshot.index, manifest))
+        });
+        named.extend(installed.iter().map(|(_, manifest)| manifest.folder.clone()));
+        let installed = installed.filter(|(index, _)| {
+            stored
+                .as_ref()
+                .is_none_or(|stored| stored.position.index < *index)
+        });
+        let staged = installed.is_some();
+        let checkpoint = match installed {
+            Some((_, manifest)) => Some(manifest.read(disk)?),
+            None => stored,
         };
         Ok(Newest {
             checkpoint,

@@ -1,7 +1,7 @@
-//! Filling a replica whose leader has no log for it any more: a manifest, and the block files that it names.
+//! Filling a replica whose leader has no log for it any more: a manifest, the state, and the block files that it names.
 //!
-//! The leader pins its files, makes a checkpoint and offers it; the receiver fetches the files into a folder of its
-//! own, piece by piece, and syncs them, and brings the state back from them; only then the log is told. Its record of
+//! The leader pins its files, makes a checkpoint and offers it; the receiver fetches the state and the files into a folder
+//! of its own, piece by piece, and syncs them, and brings the state back from them; only then the log is told. Its record of
 //! the installed snapshot is the point from which the new state counts (DESIGN section 9), whatever crashes before or
 //! after. Whatever fails before that point leaves the old state as it was: the files go, and the leader offers a
 //! snapshot again.
@@ -10,20 +10,20 @@
 //! leader is told, mends the block ([`super::mending`]) and offers another snapshot. If that is damaged again nobody else
 //! has what is lost, and a replica with all the rest is better than none: it is taken, and looked through at once.
 
-use super::chain::{Checkpoint, put, put_with, take};
+use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{self, FileJob, blocks_folder};
+use super::manifest::{File, Manifest, STATE, state_file};
 use super::mending::MESSAGES_NUMBERS;
 use super::trouble::What;
 use super::{Machine, Slot};
 use crate::cell::{Cell, LaneKind, Reply, Request, RequestId};
 use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::WindowKey;
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoOutput, IoToken};
-use tidelock_replica::{Install, InstallError, LogPosition, Members, SnapshotEvents};
+use tidelock_replica::{Group, Install, InstallError, LogPosition, Members, OfferError, SnapshotEvents};
 use tidelock_store::OnLoss;
 
 /// Subject of a request for a piece of a file; never a client's.
@@ -46,29 +46,36 @@ const FILE_NUMBERS: u64 = 1 << 62;
 pub(super) struct Transfers {
     /// As leader: whom to offer a snapshot once the store is flushed.
     needed: Vec<ReplicaId>,
-    /// As leader: the files are kept until then.
+    /// As leader: what is offered is kept until then.
     pinned_until: Option<Mono>,
+    /// As leader: what is offered, to all who need a snapshot.
+    offered: Option<Offered>,
     /// As receiver.
     staging: Option<Staging>,
     /// As receiver: a snapshot before had a damaged file.
     takes_damaged: bool,
 }
 
-/// A file of a snapshot.
-#[derive(Clone, Debug)]
-struct File {
-    name: String,
-    len: u64,
-    crc: u32,
+/// A snapshot that a leader offers.
+#[derive(Clone)]
+struct Offered {
+    position: LogPosition,
+    members: Members,
+    manifest: Bytes,
+    /// The state, which is asked for in pieces.
+    state: Bytes,
 }
 
 /// A snapshot that is being received.
 struct Staging {
     install: Install,
-    checkpoint: Checkpoint,
     from: NodeId,
-    files: VecDeque<File>,
-    /// How much of the first of them is here, and its checksum.
+    /// What is still to be fetched, and where it is put.
+    manifest: Manifest,
+    /// The state, as far as it is here, and what it says.
+    state: Vec<u8>,
+    checkpoint: Option<Checkpoint>,
+    /// How much of the first of the files is here, and its checksum.
     offset: u64,
     sum: u32,
     /// A file is not what the leader has written.
@@ -106,10 +113,27 @@ impl Slot {
 }
 
 impl Transfers {
+    /// A piece of the state that is offered under this name; empty if that is not it.
+    fn piece_of_state(&self, name: &str, offset: u64, len: u64) -> Bytes {
+        let offered = self.offered.as_ref();
+        let offered = offered.filter(|offered| name == name_of_state(offered.position));
+        let piece = offered.and_then(|offered| {
+            let from = usize::try_from(offset).ok()?;
+            let upto = usize::try_from(offset.checked_add(len)?).ok()?;
+            (from <= upto && upto <= offered.state.len()).then(|| offered.state.slice(from..upto))
+        });
+        piece.unwrap_or_default()
+    }
+
     /// Whether nothing is sent, received, or kept for somebody.
     pub(super) const fn are_none(&self) -> bool {
         self.needed.is_empty() && self.pinned_until.is_none() && self.staging.is_none()
     }
+}
+
+/// Under which name the state as of a position is asked for: there may be a newer one by then.
+fn name_of_state(position: LogPosition) -> String {
+    format!("{STATE}.{}.{}", position.index, position.term)
 }
 
 /// Names a piece of a file, in a request for it and in the answer.
@@ -119,30 +143,6 @@ fn piece_of(name: &str, offset: u64, len: u64) -> Bytes {
     put(&mut out, &offset.to_le_bytes());
     put(&mut out, &PIECE.min(len.saturating_sub(offset)).to_le_bytes());
     Bytes::from(out)
-}
-
-/// What the log keeps of an installed snapshot.
-pub(super) fn installed_blob(members: &Members, manifest: &Bytes) -> Vec<u8> {
-    let mut out = Vec::new();
-    put(&mut out, &members.encode());
-    out.extend_from_slice(manifest);
-    out
-}
-
-/// The state that an installed snapshot holds.
-pub(super) fn checkpoint_of(blob: &Bytes) -> Option<Checkpoint> {
-    let mut rest = blob.as_ref();
-    take(&mut rest)?;
-    let mut manifest = rest;
-    let checkpoint = blob.slice_ref(take(&mut manifest)?);
-    Checkpoint::decode(&checkpoint).map(staged_folder)
-}
-
-/// The receiver keeps the blocks in a folder that is named after the position, so that it can stand beside the old.
-fn staged_folder(mut checkpoint: Checkpoint) -> Checkpoint {
-    let base = checkpoint.folder.split('.').next().unwrap_or_default().to_owned();
-    checkpoint.folder = format!("{base}.{}", checkpoint.position.index);
-    checkpoint
 }
 
 impl Core {
@@ -175,12 +175,7 @@ impl Core {
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };
-        if slot.transfers.pinned_until.is_some_and(|until| until <= now) {
-            slot.transfers.pinned_until = None;
-            if let Machine::Stream(stream) = &mut slot.machine {
-                stream.unpin();
-            }
-        }
+        slot.unpin_offered(now);
         if let Some(staging) = &slot.transfers.staging {
             let quiet = staging.heard + QUIET_MAX <= now && staging.machine.is_none();
             if staging.again_at.is_some_and(|at| at <= now) {
@@ -213,13 +208,10 @@ impl Core {
             if slot.transfers.pinned_until.is_none() {
                 stream.pin();
             }
-            slot.transfers.pinned_until = Some(now + QUIET_MAX * 2);
         }
-        let (manifest, position) = slot.manifest();
-        let (members, _) = slot.raft.members();
-        let members = members.clone();
+        slot.transfers.pinned_until = Some(now + QUIET_MAX * 2);
         for to in std::mem::take(&mut slot.transfers.needed) {
-            if let Err(error) = slot.raft.offer_snapshot(to, position, &members, manifest.clone()) {
+            if let Err(error) = slot.offer_snapshot(to) {
                 tracing::debug!(
                     "Snapshot of stream {:?} not offered to replica {to}: {error}",
                     slot.name
@@ -234,30 +226,18 @@ impl Core {
     fn begin_install(&mut self, group: GroupId, install: Install) {
         let now = self.now.mono;
         let Some(slot) = self.slot_mut(group) else { return };
-        let mut rest = install.manifest.as_ref();
-        let parsed = take(&mut rest)
-            .map(|bytes| install.manifest.slice_ref(bytes))
-            .and_then(|bytes| Checkpoint::decode(&bytes))
-            .map(staged_folder)
-            .zip(slot.node_of(install.from));
-        let Some((checkpoint, from)) = parsed else {
+        let manifest = Manifest::decode(&install.manifest, install.position.index);
+        let Some((manifest, from)) = manifest.zip(slot.node_of(install.from)) else {
             slot.raft.install_failed(install.position);
             return;
         };
-        let mut files = VecDeque::new();
-        while let (Some(name), Some(len), Some(crc)) = (take(&mut rest), take(&mut rest), take(&mut rest)) {
-            files.push_back(File {
-                name: String::from_utf8_lossy(name).into_owned(),
-                len: len.try_into().map(u64::from_le_bytes).unwrap_or(0),
-                crc: crc.try_into().map(u32::from_le_bytes).unwrap_or(0),
-            });
-        }
         debug_assert!(slot.transfers.staging.is_none(), "one at a time");
         slot.transfers.staging = Some(Staging {
             install,
-            checkpoint,
             from,
-            files,
+            manifest,
+            state: Vec::new(),
+            checkpoint: None,
             offset: 0,
             sum: 0,
             is_damaged: false,
@@ -287,7 +267,7 @@ impl Core {
     /// A node is not reached any more: what was asked of it does not come. What is still to be received from there is
     /// given up, and whoever leads now, or that node when it is there again, offers a snapshot anew.
     pub(crate) fn transfers_node_lost(&mut self, node: NodeId) {
-        let from_there = |staging: &Staging| staging.from == node && !staging.files.is_empty();
+        let from_there = |staging: &Staging| staging.from == node && !staging.manifest.files.is_empty();
         let slots = self.groups.slots.iter();
         let lost: Vec<GroupId> = slots
             .filter(|(_, slot)| slot.transfers.staging.as_ref().is_some_and(from_there))
@@ -304,10 +284,9 @@ impl Core {
         let Some(staging) = &mut slot.transfers.staging else {
             return;
         };
-        let Some(file) = staging.files.front() else {
+        let Some((piece, from)) = staging.wanted().zip(Some(staging.from)) else {
             return self.bring_back(group);
         };
-        let (piece, from) = (piece_of(&file.name, staging.offset, file.len), staging.from);
         self.ask_for_piece(group, from, piece);
     }
 
@@ -371,18 +350,21 @@ impl Core {
             return true;
         };
         if offset == IS_DAMAGED {
+            slot.transfers.offered = None;
             if let Machine::Stream(stream) = &mut slot.machine {
                 stream.suspect_file(name);
             }
             return true;
         }
+        let len = len.min(PIECE);
+        if name.starts_with(STATE) {
+            let piece = slot.transfers.piece_of_state(name, offset, len);
+            self.answer_piece(request, piece);
+            return true;
+        }
         let file = blocks_folder(&slot.checkpoint.folder).and_then(|folder| folder.join(name));
         let Ok(file) = file else { return true };
-        let op = IoOp::Read {
-            file,
-            offset,
-            len: len.min(PIECE),
-        };
+        let op = IoOp::Read { file, offset, len };
         let io = self
             .groups
             .files
@@ -405,6 +387,11 @@ impl Core {
                 Bytes::new()
             }
         };
+        self.answer_piece(request, payload);
+    }
+
+    /// Answers with a piece; an empty one is none.
+    fn answer_piece(&mut self, request: &Request, payload: Bytes) {
         let reply = Reply {
             id: request.id,
             // What the piece is of: one that was asked for earlier may come late.
@@ -447,12 +434,12 @@ impl Core {
         let Some(staging) = &mut slot.transfers.staging else {
             return true;
         };
-        let Some(File { name, len, crc }) = staging.files.front().cloned() else {
-            return true;
-        };
-        if reply.header != piece_of(&name, staging.offset, len) {
+        if staging.wanted().is_none_or(|wanted| reply.header != wanted) {
             return true;
         }
+        let Some(File { name, len, crc }) = staging.manifest.files.front().cloned() else {
+            return true;
+        };
         staging.heard = now;
         if reply.payload.len() as u64 != PIECE.min(len - staging.offset) {
             // The sender could not read it. What is there is no snapshot, and another attempt may fare better.
@@ -466,8 +453,17 @@ impl Core {
         staging.sum = crc32c::crc32c_append(staging.sum, &reply.payload);
         if staging.offset + reply.payload.len() as u64 >= len && staging.sum != crc {
             staging.is_damaged = true;
-            if !slot.transfers.takes_damaged {
+            if name == STATE || !slot.transfers.takes_damaged {
                 self.refuse_damaged(group, &name);
+                return true;
+            }
+        }
+        if name == STATE {
+            staging.take_state(&reply.payload, len);
+            if !slot.durable {
+                // Nothing of it is kept on the disk.
+                staging.pass(reply.payload.len() as u64, len);
+                self.next_piece(group);
                 return true;
             }
         }
@@ -481,7 +477,7 @@ impl Core {
         let Some(staging) = slot.and_then(|slot| slot.transfers.staging.as_mut()) else {
             return;
         };
-        let path = blocks_folder(&staging.checkpoint.folder).and_then(|folder| folder.join(name));
+        let path = blocks_folder(&staging.manifest.folder).and_then(|folder| folder.join(name));
         let Ok(file) = path else { return };
         let mut requests = Vec::new();
         let files = &mut self.groups.files;
@@ -498,8 +494,7 @@ impl Core {
             ));
         }
         let offset = staging.offset;
-        staging.offset += piece.len() as u64;
-        let whole = staging.offset >= len;
+        let whole = staging.pass(piece.len() as u64, len);
         let write = IoOp::Write {
             file,
             offset,
@@ -509,11 +504,6 @@ impl Core {
         let request = files.request(FileJob::Staged(group), write);
         staging.writing = Some(request.token);
         requests.push(request);
-        if whole {
-            staging.files.pop_front();
-            (staging.offset, staging.sum) = (0, 0);
-            staging.created = false;
-        }
         self.out.io.push(IoJob {
             owner: IoOwner::Node,
             requests,
@@ -527,7 +517,8 @@ impl Core {
         let Some(from) = slot.transfers.staging.as_ref().map(|staging| staging.from) else {
             return;
         };
-        slot.transfers.takes_damaged = true;
+        // A state is of no use then.
+        slot.transfers.takes_damaged |= name != STATE;
         tracing::warn!(
             "Snapshot of stream {:?} not received: {name} is damaged on its leader",
             slot.name
@@ -566,18 +557,25 @@ impl Core {
             return;
         }
         staging.heard = now;
-        let restored = super::open::restore(
-            group,
-            &staging.checkpoint,
-            (&name, false),
-            (&*disk, &sizes),
-            OnLoss::Refuse,
-        );
+        let checkpoint = staging
+            .checkpoint
+            .as_ref()
+            .ok_or_else(|| "its state is damaged".to_owned());
+        let restored = checkpoint.and_then(|checkpoint| {
+            super::open::restore(
+                group,
+                checkpoint,
+                (&name, false),
+                (&*disk, &sizes),
+                OnLoss::Refuse,
+            )
+        });
         match restored {
             Ok(machine) => {
                 let position = staging.install.position;
                 staging.again_at = None;
                 staging.machine = Some(machine);
+                staging.checkpoint = None;
                 let told = slot.raft.installed(position);
                 match told {
                     Ok(()) => {}
@@ -613,8 +611,8 @@ impl Core {
             .staging
             .take_if(|staging| staging.install.position == position);
         let is_damaged = staging.as_ref().is_some_and(|staging| staging.is_damaged);
-        let Some((machine, checkpoint)) =
-            staging.and_then(|staging| Some((staging.machine?, staging.checkpoint)))
+        let Some((machine, folder)) =
+            staging.and_then(|staging| Some((staging.machine?, staging.manifest.folder)))
         else {
             let text = "a snapshot is in force whose state is not here".to_owned();
             return self.stop_replica(group, text);
@@ -634,7 +632,8 @@ impl Core {
         if let Machine::Stream(old) = old {
             left.extend(old.store().all_files());
         }
-        slot.checkpoint = checkpoint::State::in_folder(checkpoint.folder);
+        left.extend(state_file(&folder));
+        slot.checkpoint = checkpoint::State::in_folder(folder);
         slot.checkpoint.left = left;
         self.trouble_forgotten(What::Reads(group));
         self.charge(group);
@@ -689,18 +688,97 @@ impl Core {
 }
 
 impl Slot {
-    /// The whole state, and the names and lengths of the files that it needs; and the position that it is of.
-    fn manifest(&mut self) -> (Bytes, LogPosition) {
-        let mut out = Vec::new();
-        let mut position = LogPosition::default();
-        put_with(&mut out, |out| position = self.encode_whole(out));
+    /// Offers a replica the snapshot that others are fetching, if the log goes on from there, or else a new one.
+    fn offer_snapshot(&mut self, to: ReplicaId) -> Result<(), OfferError> {
+        if let Some(offered) = &self.transfers.offered
+            && offered.to(to, &mut self.raft).is_ok()
+        {
+            return Ok(());
+        }
+        let offered = self.snapshot();
+        self.transfers.offered.insert(offered).to(to, &mut self.raft)
+    }
+
+    /// The whole state, and the names and lengths of the files that it needs.
+    fn snapshot(&mut self) -> Offered {
+        let mut state = Vec::new();
+        let position = self.encode_whole(&mut state);
+        let mut manifest = Manifest::begin(&self.checkpoint.folder, &state);
         if let Machine::Stream(stream) = &self.machine {
             for block in stream.store().block_files() {
-                put(&mut out, block.file.name().as_bytes());
-                put(&mut out, &block.len.to_le_bytes());
-                put(&mut out, &block.crc.to_le_bytes());
+                let file = File {
+                    name: block.file.name().to_owned(),
+                    len: block.len,
+                    crc: block.crc,
+                };
+                file.put(&mut manifest);
             }
         }
-        (Bytes::from(out), position)
+        Offered {
+            position,
+            members: self.raft.members().0.clone(),
+            manifest: Bytes::from(manifest),
+            state: Bytes::from(state),
+        }
+    }
+
+    /// Keeps what was offered no longer than somebody may fetch it.
+    fn unpin_offered(&mut self, now: Mono) {
+        let Some(until) = self.transfers.pinned_until else {
+            return;
+        };
+        // Who leads knows who fetches. Who led before does not.
+        let is_fetched =
+            !self.transfers.needed.is_empty() || self.raft.is_filling() || !self.raft.is_leader();
+        if until > now && is_fetched {
+            return;
+        }
+        self.transfers.pinned_until = None;
+        self.transfers.offered = None;
+        if let Machine::Stream(stream) = &mut self.machine {
+            stream.unpin();
+        }
+    }
+}
+
+impl Offered {
+    fn to(&self, to: ReplicaId, raft: &mut Group) -> Result<(), OfferError> {
+        raft.offer_snapshot(to, self.position, &self.members, self.manifest.clone())
+    }
+}
+
+impl Staging {
+    /// The next piece to be asked for, if anything is still to be fetched.
+    fn wanted(&self) -> Option<Bytes> {
+        let file = self.manifest.files.front()?;
+        if file.name == STATE {
+            return Some(piece_of(
+                &name_of_state(self.install.position),
+                self.offset,
+                file.len,
+            ));
+        }
+        Some(piece_of(&file.name, self.offset, file.len))
+    }
+
+    /// A piece of the file in front is here; whether all of it is.
+    fn pass(&mut self, bytes: u64, len: u64) -> bool {
+        self.offset += bytes;
+        let whole = self.offset >= len;
+        if whole {
+            self.manifest.files.pop_front();
+            (self.offset, self.sum) = (0, 0);
+            self.created = false;
+        }
+        whole
+    }
+
+    /// A piece of the state, which is so long.
+    fn take_state(&mut self, piece: &[u8], len: u64) {
+        self.state.extend_from_slice(piece);
+        if self.state.len() as u64 >= len {
+            let state = Bytes::from(std::mem::take(&mut self.state));
+            self.checkpoint = self.manifest.checkpoint(&state);
+        }
     }
 }
