@@ -96,6 +96,34 @@ impl Bed {
         })
     }
 
+    /// These servers start anew, all at once. None of them says that it is well before its replica is whole again.
+    #[track_caller]
+    fn start_anew_and_ask_for_health(&mut self, lost: &[usize]) {
+        lost.iter().for_each(|node| self.net.kill(*node));
+        self.lives += 1;
+        for node in lost {
+            let config = clustered_for_clients(self.nodes, *node);
+            self.net.restart(*node, 1, &config, self.lives);
+        }
+        let mut well = 0;
+        for _ in 0..3_000 {
+            self.net.run(SECOND / 100);
+            well = 0;
+            for node in lost {
+                if self.net.health(*node).contains("\"status\":\"ok\"") {
+                    let view = self.net.replica(*node, "M");
+                    let messages = view.map(|view| (view.messages, view.failed));
+                    assert_eq!(messages, Some((MESSAGES, None)), "node {node}");
+                    well += 1;
+                }
+            }
+            if well == lost.len() {
+                break;
+            }
+        }
+        assert_eq!(well, lost.len());
+    }
+
     /// All replicas are there and the same, and have so many messages.
     #[track_caller]
     fn assert_whole(&mut self, messages: u64) {
@@ -234,4 +262,18 @@ fn more_messages_than_a_frame_can_hold_come_back_to_a_replica_that_is_lost() {
     bed.publish(lost, 10);
     assert_eq!(bed.pull(lost, 30), 30);
     bed.assert_whole(MESSAGES + 95);
+}
+
+/// A rolling restart that waits for nothing but `/healthz` must not take a stream its last replica.
+#[test]
+fn a_server_is_not_well_as_long_as_its_replica_is_to_be_made_again() {
+    let mut bed = Bed::new(3);
+    let one = (bed.leader() + 1) % 3;
+    bed.start_anew_and_ask_for_health(&[one]);
+    let leader = bed.leader();
+    bed.start_anew_and_ask_for_health(&[leader]);
+    let others: Vec<usize> = (0..3).filter(|node| *node != bed.leader()).collect();
+    bed.start_anew_and_ask_for_health(&others);
+    bed.net.run(SECOND * 2);
+    bed.assert_whole(MESSAGES);
 }

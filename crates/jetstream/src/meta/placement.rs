@@ -1,6 +1,6 @@
 //! Which servers hold a stream's replicas. Texts of failures as in the JetStream reference, "Placement" (10005).
 
-use super::{Meta, PlacementHint, ids};
+use super::{Meta, PlacementHint, StreamEntry, ids};
 use crate::meta::StreamSpec;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -55,6 +55,20 @@ impl Reasons {
             text.push_str(&format!(", tags excluded {}", list(&self.excluded)));
         }
         ApiError::text(ApiErrorCode::ClusterNoPeers, text)
+    }
+}
+
+impl Meta {
+    /// Whether a further replica of a stream may be put on a server of the hint.
+    #[must_use]
+    pub fn may_hold(&self, stream: &StreamEntry, hint: &PlacementHint, node: NodeId) -> bool {
+        let candidates = hint.candidates.iter().filter(|one| one.node == node);
+        let hint = PlacementHint {
+            candidates: candidates.cloned().collect(),
+            ..hint.clone()
+        };
+        let taken: Vec<NodeId> = stream.nodes().collect();
+        place(self, &stream.spec, &hint, &taken, 1).is_ok()
     }
 }
 

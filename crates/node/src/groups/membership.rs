@@ -321,6 +321,27 @@ impl Core {
         }
     }
 
+    /// Whether this server, which has no replica of a stream, may be given one in a moment: the stream has too few, and the
+    /// next one is about to be added, or there are no more servers for them than it lacks.
+    ///
+    /// Until it has that replica it is not well: whoever waits for it to go on with another server would take the stream a
+    /// replica that it has not got twice.
+    pub(crate) fn awaits_replica(&self, entry: &StreamEntry) -> bool {
+        let lacks = usize::from(entry.spec.num_replicas).saturating_sub(entry.replicas.len());
+        let me = self.shared.identity.node;
+        let Some(meta) = self.meta().filter(|_| lacks > 0) else {
+            return false;
+        };
+        let hint = self.placement_hint();
+        let may_hold = |node: NodeId| meta.may_hold(entry, &hint, node);
+        let is_settled = entry
+            .replicas
+            .iter()
+            .all(|replica| replica.role == ReplicaRole::Voter);
+        let nodes = hint.candidates.iter().map(|candidate| candidate.node);
+        may_hold(me) && (is_settled || nodes.filter(|node| may_hold(*node)).count() <= lacks)
+    }
+
     /// What a placement may choose from, as this node sees it.
     pub(crate) fn placement_hint(&self) -> PlacementHint {
         let mut hint = PlacementHint {

@@ -272,7 +272,7 @@ impl Core {
             let me = self.shared.identity.node;
             let here = meta
                 .streams()
-                .filter(|entry| entry.nodes().any(|node| node == me));
+                .filter(|entry| entry.nodes().any(|node| node == me) || self.awaits_replica(entry));
             let mut wanted = Vec::new();
             for entry in here {
                 let (account, stream) = (entry.account.clone(), entry.spec.name.clone());
