@@ -277,3 +277,33 @@ fn a_server_is_not_well_as_long_as_its_replica_is_to_be_made_again() {
     bed.net.run(SECOND * 2);
     bed.assert_whole(MESSAGES);
 }
+
+/// The log says what has become of a stream, and not what was thought of for it.
+#[test]
+fn a_stream_of_which_nothing_is_left_is_formed_anew_and_the_log_says_so_once() {
+    let mut bed = Bed::new(3);
+    let lines = bed.start_anew(&[0, 1, 2]);
+    assert_eq!(said(&lines, "it is formed anew, empty"), 1, "{lines:?}");
+    assert_eq!(said(&lines, GOES_ON), 0, "{lines:?}");
+    bed.publish(0, 10);
+    bed.assert_whole(10);
+    // Twice in a row, the second time before all is well again.
+    let lost = [bed.leader(), (bed.leader() + 1) % 3];
+    lost.iter().for_each(|node| bed.net.kill(*node));
+    bed.lives += 1;
+    let lines = net::log::said(|| {
+        for lives in 0..2_u32 {
+            for node in lost {
+                let config = clustered_for_clients(3, node);
+                bed.net.restart(node, 1, &config, bed.lives + u64::from(lives));
+            }
+            bed.net.run(SECOND * (1 + 30 * lives));
+            if lives == 0 {
+                lost.iter().for_each(|node| bed.net.kill(*node));
+            }
+        }
+    });
+    bed.lives += 1;
+    assert_eq!(said(&lines, "it is formed anew, empty"), 0, "{lines:?}");
+    bed.assert_whole(10);
+}

@@ -5,7 +5,7 @@
 //! and the metadata is told; a member that is not listed is removed (a leader that removes itself hands over first).
 //! For the metadata's own group the list is that of the servers.
 
-use super::{Slot, Waiter};
+use super::{Done, Slot, Waiter};
 use crate::cell::{Cell, LaneKind, Request, RequestId};
 use crate::worker::Core;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::{EntryBuilder, WindowKey};
 use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{
-    GroupState, Meta, MetaCommand, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
+    GroupState, Meta, MetaCommand, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
 };
 use tidelock_replica::{MemberChange, Members};
 
@@ -315,9 +315,9 @@ impl Core {
             .map(|entry| (entry.group, format!("{} > {}", entry.account, entry.spec.name)))
             .collect();
         for (group, name) in groups {
-            tracing::warn!("JetStream stream '{name}' has lost its replicas; it is formed anew, empty");
             let hint = self.placement_hint();
-            self.meta_command(MetaCommand::GroupReform { group, hint }, Waiter::Nobody);
+            let waiter = Waiter::Reform(name.into());
+            self.meta_command(MetaCommand::GroupReform { group, hint }, waiter);
         }
     }
 
@@ -399,6 +399,14 @@ impl Core {
         };
         self.meta_command(command, waiter);
         true
+    }
+}
+
+/// Says what has become of a group that cannot go on. What was known when that was proposed may have changed since: then
+/// nothing has.
+pub(super) fn say_reformed(name: &str, done: Done<'_>) {
+    if let Done::Meta(MetaOutcome::Stream { created: true, .. }) = done {
+        tracing::warn!("JetStream stream '{name}' has lost its replicas; it is formed anew, empty");
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) enum Waiter {
     Source(crate::sources::SourceWaiter),
     /// Another replica that has asked for messages.
     Messages(Box<crate::cell::Request>),
+    /// The log: a stream of this name is to be formed anew.
+    Reform(Box<str>),
 }
 
 /// How a command or read ended.
@@ -375,6 +377,7 @@ impl Core {
             Waiter::Ack(waiter) => self.ack_done(waiter, done),
             Waiter::Source(waiter) => self.source_done(waiter, done),
             Waiter::Messages(request) => self.give_messages(request),
+            Waiter::Reform(name) => membership::say_reformed(&name, done),
         }
     }
 

@@ -194,7 +194,9 @@ impl Core {
         let waits = match &waiter {
             Waiter::Api(job) => slot.is_behind(job.request()),
             Waiter::Ack(AckWaiter::Pull(request, _)) => slot.is_behind(request),
-            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Messages(_) | Waiter::Nobody => false,
+            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Messages(_) | Waiter::Reform(_) | Waiter::Nobody => {
+                false
+            }
         };
         if waits {
             self.end(waiter, Done::Refused(ApiErrorCode::ClusterNotAvail));
@@ -248,7 +250,9 @@ impl Core {
                     replies: Vec::new(),
                 }))
             }
-            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Messages(_) | Waiter::Nobody => Some(waiter),
+            Waiter::Ack(_) | Waiter::Source(_) | Waiter::Messages(_) | Waiter::Reform(_) | Waiter::Nobody => {
+                Some(waiter)
+            }
         }
     }
 }
@@ -259,7 +263,7 @@ impl Waiter {
         match self {
             Self::Api(_) => true,
             Self::Ack(AckWaiter::Acked { replies, .. }) => !replies.is_empty(),
-            Self::Ack(_) | Self::Source(_) | Self::Messages(_) | Self::Nobody => false,
+            Self::Ack(_) | Self::Source(_) | Self::Messages(_) | Self::Reform(_) | Self::Nobody => false,
         }
     }
 }
