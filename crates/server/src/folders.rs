@@ -63,7 +63,10 @@ pub(crate) fn make(folder: &Path) -> Result<()> {
 
 fn make_one(folder: &Path) -> Result<()> {
     match std::fs::create_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => match folder.is_dir() {
+            true => Ok(()),
+            false => Err(Error::from(ErrorKind::NotADirectory)),
+        },
         made => made,
     }
 }
@@ -91,7 +94,7 @@ mod tests {
         std::fs::write(root.join("file"), "").expect("room");
         assert_eq!(
             folders.make(&root.join("file")).map_err(|error| error.kind()),
-            Err(ErrorKind::AlreadyExists)
+            Err(ErrorKind::NotADirectory)
         );
         assert!(folders.make(&root.join("file/below")).is_err());
         assert!(make(&root.join("file/below")).is_err());
