@@ -327,7 +327,16 @@ fn a_server_that_comes_back_with_an_empty_store_takes_its_own_place() {
         new = net.add(WORKERS, &config(3).replace("server_name: n3", "server_name: n2"));
         let first = health(&mut net, new);
         assert_eq!(first["status_code"], 503, "it has nothing yet: {first}");
+        // Nor is it well before it has its replica again.
+        let mut steps = 0;
+        while health(&mut net, new)["status"] != "ok" {
+            net.run(SECOND / 100);
+            steps += 1;
+            assert!(steps < 1_500, "{}", health(&mut net, new));
+        }
+        assert!(view(&net, new, "three").is_some_and(|view| view.messages == 1));
         net.run(SECOND * 15);
+        assert_eq!(health(&mut net, new)["status"], "ok");
     });
     let said = lines
         .iter()

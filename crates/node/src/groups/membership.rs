@@ -327,11 +327,15 @@ impl Core {
     /// Until it has that replica it is not well: whoever waits for it to go on with another server would take the stream a
     /// replica that it has not got twice.
     pub(crate) fn awaits_replica(&self, entry: &StreamEntry) -> bool {
-        let lacks = usize::from(entry.spec.num_replicas).saturating_sub(entry.replicas.len());
+        let Some(meta) = self.meta() else { return false };
+        // Those that are lost, or whose servers are gone, are about to leave the list.
+        let stays = |replica: &&Replica| !replica.lost && meta.server(replica.node).is_some();
+        let stay = entry.replicas.iter().filter(stays).count();
+        let lacks = usize::from(entry.spec.num_replicas).saturating_sub(stay);
         let me = self.shared.identity.node;
-        let Some(meta) = self.meta().filter(|_| lacks > 0) else {
+        if lacks == 0 {
             return false;
-        };
+        }
         let hint = self.placement_hint();
         let may_hold = |node: NodeId| meta.may_hold(entry, &hint, node);
         let is_settled = entry
@@ -340,6 +344,18 @@ impl Core {
             .all(|replica| replica.role == ReplicaRole::Voter);
         let nodes = hint.candidates.iter().map(|candidate| candidate.node);
         may_hold(me) && (is_settled || nodes.filter(|node| may_hold(*node)).count() <= lacks)
+    }
+
+    /// Whether the metadata lists this server, and no other one in its place. A server that comes back with an empty store
+    /// takes the place of the one that it was, and of what that one had, a moment after it has the metadata.
+    pub(crate) fn has_its_place(&self) -> bool {
+        let Some(meta) = self.meta() else { return false };
+        let me = &self.shared.identity;
+        let is_before = |id: NodeId, name: &str| id != me.node && *name == *me.name && !self.is_online(id);
+        let is_taken = meta
+            .servers()
+            .any(|server| is_before(server.spec.id, &server.spec.name));
+        meta.server(me.node).is_some() && !is_taken
     }
 
     /// What a placement may choose from, as this node sees it.

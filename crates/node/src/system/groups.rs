@@ -270,6 +270,9 @@ impl Core {
         }
         if let Some(meta) = self.meta() {
             let me = self.shared.identity.node;
+            if self.is_clustered() && !self.has_its_place() {
+                part.errors.push(meta_is_not_current());
+            }
             let here = meta
                 .streams()
                 .filter(|entry| entry.nodes().any(|node| node == me) || self.awaits_replica(entry));
@@ -300,16 +303,11 @@ impl Core {
             None => return None,
         };
         if slot.group == GroupId::META {
-            let error = if slot.failed.is_some() {
-                format!("JetStream metadata {problem}")
-            } else {
-                "JetStream is not current with the meta leader".to_owned()
-            };
-            return Some(HealthError {
-                kind: "JETSTREAM".to_owned(),
-                error,
-                ..HealthError::default()
-            });
+            let mut error = meta_is_not_current();
+            if slot.failed.is_some() {
+                error.error = format!("JetStream metadata {problem}");
+            }
+            return Some(error);
         }
         let error = format!("JetStream stream '{account} > {stream}' {problem}");
         Some(HealthError {
@@ -438,5 +436,13 @@ impl Core {
             peers: peers.collect(),
             ..RaftGroup::default()
         }
+    }
+}
+/// In nats-server's words.
+fn meta_is_not_current() -> HealthError {
+    HealthError {
+        kind: "JETSTREAM".to_owned(),
+        error: "JetStream is not current with the meta leader".to_owned(),
+        ..HealthError::default()
     }
 }
