@@ -175,12 +175,13 @@ impl StreamEntry {
         voters().filter(|replica| !replica.lost).count() * 2 <= voters().count()
     }
 
-    /// Whether nothing of it is left that a group could be led from.
+    /// Whether nothing of it is left that a group could go on from. A replica that is being added may have all of it by
+    /// now, and says what it has.
     #[must_use]
     pub fn has_lost_all(&self) -> bool {
-        self.replicas
-            .iter()
-            .all(|replica| replica.lost || replica.role == ReplicaRole::Learner)
+        let is_new = |replica: &Replica| replica.role == ReplicaRole::Learner && replica.present.is_none();
+        let has_nothing = |replica: &Replica| replica.lost || is_new(replica);
+        self.replicas.iter().all(has_nothing)
     }
 
     fn specs(&self) -> impl Iterator<Item = &StreamSpec> {

@@ -124,6 +124,33 @@ impl Bed {
         assert_eq!(well, lost.len());
     }
 
+    /// Each server starts anew four times, as soon as the one before is well.
+    fn roll(&mut self, messages: &mut u64) {
+        for round in 0..12 {
+            let node = (2 * round + round / 3) % 3;
+            self.net.kill(node);
+            self.lives += 1;
+            let config = clustered_for_clients(3, node);
+            self.net.restart(node, 1, &config, self.lives);
+            let mut steps = 0;
+            while !self.net.health(node).contains("\"status\":\"ok\"") {
+                self.net.run(SECOND / 100);
+                steps += 1;
+                assert!(
+                    steps < 3_000,
+                    "round {round}, node {node}: {}",
+                    self.net.health(node)
+                );
+            }
+            let view = self.net.replica(node, "M").map(|view| view.messages);
+            assert_eq!(view, Some(*messages), "round {round}, node {node}");
+            if round % 4 == 3 {
+                self.publish((node + 1) % 3, 10);
+                *messages += 10;
+            }
+        }
+    }
+
     /// All replicas are there and the same, and have so many messages.
     #[track_caller]
     fn assert_whole(&mut self, messages: u64) {
@@ -306,4 +333,42 @@ fn a_stream_of_which_nothing_is_left_is_formed_anew_and_the_log_says_so_once() {
     bed.lives += 1;
     assert_eq!(said(&lines, "it is formed anew, empty"), 0, "{lines:?}");
     bed.assert_whole(10);
+}
+
+/// One server after the other starts anew, the next one as soon as the last one says that it is well.
+#[test]
+fn restarts_that_wait_for_nothing_but_health_lose_nothing() {
+    let mut bed = Bed::new(3);
+    let mut messages = MESSAGES;
+    let lines = net::log::said(|| bed.roll(&mut messages));
+    assert_eq!(said(&lines, GOES_ON), 0, "{lines:?}");
+    bed.net.run(SECOND * 10);
+    bed.assert_whole(messages);
+}
+
+/// What was being added is all that is left, and has all of it.
+#[test]
+fn a_replica_that_has_just_been_filled_goes_on_when_it_is_the_only_one_left() {
+    let mut bed = Bed::new(3);
+    let leader = bed.leader();
+    let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
+    others.iter().for_each(|node| bed.net.kill(*node));
+    bed.lives += 1;
+    for node in &others {
+        bed.net
+            .restart(*node, 1, &clustered_for_clients(3, *node), bed.lives);
+    }
+    let has_all = |bed: &Bed, node: usize| {
+        let view = bed.net.replica(node, "M");
+        view.is_some_and(|view| view.messages == MESSAGES)
+    };
+    let mut steps = 0;
+    while !others.iter().any(|node| has_all(&bed, *node)) {
+        bed.net.run(SECOND / 1_000);
+        steps += 1;
+        assert!(steps < 30_000, "nothing is filled");
+    }
+    let lines = bed.start_anew(&[leader]);
+    assert_eq!(said(&lines, "it is formed anew, empty"), 0, "{lines:?}");
+    bed.assert_whole(MESSAGES);
 }

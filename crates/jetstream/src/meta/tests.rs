@@ -634,6 +634,37 @@ fn a_memory_stream_does_not_wait_for_a_replica_that_was_never_there() {
     assert_eq!((entry.state, entry.replicas.len()), (GroupState::Rescued, 1));
 }
 
+/// It may have all of it by now.
+#[test]
+fn a_memory_stream_goes_on_from_a_replica_that_is_being_added() {
+    let mut meta = cluster_of_three();
+    let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 2);
+    let (hint, node) = (hint(&[1, 2, 3]), None);
+    let add = MetaCommand::ReplicaAdd {
+        group,
+        node,
+        hint: hint.clone(),
+    };
+    apply(&mut meta, vec![add]);
+    let added = meta.stream("A", "M").unwrap().replicas[2].id;
+    let present = MetaCommand::ReplicasPresent {
+        group,
+        replicas: vec![added],
+        boot: BootId(7),
+    };
+    apply(&mut meta, vec![present]);
+    for replica in [ids[0], ids[1]] {
+        apply(&mut meta, vec![MetaCommand::ReplicaLost { group, replica }]);
+    }
+    assert!(!meta.stream("A", "M").unwrap().has_lost_all());
+    let reform = MetaCommand::GroupReform { group, hint };
+    assert_eq!(apply(&mut meta, vec![reform]), ["0: Conflict"]);
+    apply(&mut meta, vec![survives(group, added, 1, 5)]);
+    let entry = meta.stream("A", "M").unwrap();
+    let left = (entry.state, entry.replicas.len(), entry.replicas[0].role);
+    assert_eq!(left, (GroupState::Rescued, 1, ReplicaRole::Voter));
+}
+
 #[test]
 fn a_memory_stream_does_not_wait_for_a_server_that_was_removed() {
     let mut meta = cluster_of_three();

@@ -454,6 +454,13 @@ impl Slot {
             .max_by_key(|id| self.silence(*id, now).unwrap_or(Duration::MAX))
     }
 
+    /// Whether it votes, and the metadata knows.
+    pub(crate) fn is_settled_voter(&self) -> bool {
+        let members = self.raft.members().0;
+        let is_me = |one: &Replica| one.id == self.me && one.role == ReplicaRole::Voter;
+        members.is_voter(self.me) && !members.is_joint() && self.replicas.iter().any(is_me)
+    }
+
     fn replicas_wanted(&self) -> Option<usize> {
         match &self.machine {
             super::Machine::Stream(stream) => Some(usize::from(stream.config().num_replicas)),

@@ -119,6 +119,10 @@ impl Core {
         if slot.is_receiving() || !slot.raft.members().0.contains(slot.me) {
             return false;
         }
+        // One that does not vote yet is not what the others can do without another one for.
+        if !slot.is_meta() && !slot.is_settled_voter() {
+            return false;
+        }
         let applied = slot.raft.applied_index();
         let mark = self.system.marks.marks.get(&slot.group);
         mark.filter(|mark| mark.led == Some(led)).map_or_else(
