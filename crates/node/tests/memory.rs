@@ -83,15 +83,20 @@ impl Bed {
         (0..self.nodes).find(leads).unwrap()
     }
 
-    /// These servers start anew, all at once; gives what the logs say until all is well again.
-    fn start_anew(&mut self, lost: &[usize]) -> Vec<String> {
+    /// These servers are killed, all at once, and started again.
+    fn restart(&mut self, lost: &[usize]) {
         lost.iter().for_each(|node| self.net.kill(*node));
         self.lives += 1;
+        for node in lost {
+            let config = clustered_for_clients(self.nodes, *node);
+            self.net.restart(*node, 1, &config, self.lives);
+        }
+    }
+
+    /// These servers start anew, all at once; gives what the logs say until all is well again.
+    fn start_anew(&mut self, lost: &[usize]) -> Vec<String> {
         net::log::said(|| {
-            for node in lost {
-                let config = clustered_for_clients(self.nodes, *node);
-                self.net.restart(*node, 1, &config, self.lives);
-            }
+            self.restart(lost);
             self.net.run(SECOND * 30);
         })
     }
@@ -99,12 +104,7 @@ impl Bed {
     /// These servers start anew, all at once. None of them says that it is well before its replica is whole again.
     #[track_caller]
     fn start_anew_and_ask_for_health(&mut self, lost: &[usize]) {
-        lost.iter().for_each(|node| self.net.kill(*node));
-        self.lives += 1;
-        for node in lost {
-            let config = clustered_for_clients(self.nodes, *node);
-            self.net.restart(*node, 1, &config, self.lives);
-        }
+        self.restart(lost);
         let mut well = 0;
         for _ in 0..3_000 {
             self.net.run(SECOND / 100);
@@ -128,10 +128,7 @@ impl Bed {
     fn roll(&mut self, messages: &mut u64) {
         for round in 0..12 {
             let node = (2 * round + round / 3) % 3;
-            self.net.kill(node);
-            self.lives += 1;
-            let config = clustered_for_clients(3, node);
-            self.net.restart(node, 1, &config, self.lives);
+            self.restart(&[node]);
             let mut steps = 0;
             while !self.net.health(node).contains("\"status\":\"ok\"") {
                 self.net.run(SECOND / 100);
@@ -316,21 +313,12 @@ fn a_stream_of_which_nothing_is_left_is_formed_anew_and_the_log_says_so_once() {
     bed.assert_whole(10);
     // Twice in a row, the second time before all is well again.
     let lost = [bed.leader(), (bed.leader() + 1) % 3];
-    lost.iter().for_each(|node| bed.net.kill(*node));
-    bed.lives += 1;
     let lines = net::log::said(|| {
-        for lives in 0..2_u32 {
-            for node in lost {
-                let config = clustered_for_clients(3, node);
-                bed.net.restart(node, 1, &config, bed.lives + u64::from(lives));
-            }
-            bed.net.run(SECOND * (1 + 30 * lives));
-            if lives == 0 {
-                lost.iter().for_each(|node| bed.net.kill(*node));
-            }
+        for seconds in [1, 31] {
+            bed.restart(&lost);
+            bed.net.run(SECOND * seconds);
         }
     });
-    bed.lives += 1;
     assert_eq!(said(&lines, "it is formed anew, empty"), 0, "{lines:?}");
     bed.assert_whole(10);
 }
@@ -352,12 +340,7 @@ fn a_replica_that_has_just_been_filled_goes_on_when_it_is_the_only_one_left() {
     let mut bed = Bed::new(3);
     let leader = bed.leader();
     let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
-    others.iter().for_each(|node| bed.net.kill(*node));
-    bed.lives += 1;
-    for node in &others {
-        bed.net
-            .restart(*node, 1, &clustered_for_clients(3, *node), bed.lives);
-    }
+    bed.restart(&others);
     let has_all = |bed: &Bed, node: usize| {
         let view = bed.net.replica(node, "M");
         view.is_some_and(|view| view.messages == MESSAGES)

@@ -63,10 +63,8 @@ pub(crate) fn make(folder: &Path) -> Result<()> {
 
 fn make_one(folder: &Path) -> Result<()> {
     match std::fs::create_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => match folder.is_dir() {
-            true => Ok(()),
-            false => Err(Error::from(ErrorKind::NotADirectory)),
-        },
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::from(ErrorKind::NotADirectory)),
         made => made,
     }
 }

@@ -115,11 +115,6 @@ pub(super) fn blocks_folder(folder: &str) -> Result<FilePath, IoError> {
     FilePath::new(&format!("streams/{folder}"))
 }
 
-/// Whether the state in this folder has come by a snapshot.
-pub(super) fn is_of_snapshot(folder: &str) -> bool {
-    folder.contains('.')
-}
-
 impl Files {
     pub(super) fn request(&mut self, job: FileJob, op: IoOp) -> IoRequest {
         self.next += 1;

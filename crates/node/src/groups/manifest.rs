@@ -119,6 +119,11 @@ pub(super) fn installed_blob(members: &Members, manifest: &Bytes) -> Vec<u8> {
     out
 }
 
+/// Whether what is in this folder has come by a snapshot.
+pub(super) fn is_of_snapshot(folder: &str) -> bool {
+    folder.contains('.')
+}
+
 /// Where the state of a received snapshot lies.
 pub(super) fn state_file(folder: &str) -> Result<FilePath, IoError> {
     blocks_folder(folder)?.join(STATE)

@@ -7,7 +7,7 @@ use super::chain::{Checkpoint, put, take};
 use super::checkpoint::{blocks_folder, checkpoint_file};
 use super::damage::{Kept, Unopened};
 use super::folders::Folders;
-use super::manifest::{Manifest, state_file};
+use super::manifest::{Manifest, is_of_snapshot, state_file};
 use super::trouble::What;
 use super::{Machine, Open, Slot, belonging, checkpoint, snapshot};
 use crate::worker::Core;
@@ -201,7 +201,7 @@ impl Core {
             folders.remove_unnamed(group, &named, disk);
             named.retain(|name| *name != folder);
             let mut left = folders.files_in(group, &named, disk);
-            if checkpoint::is_of_snapshot(&folder) {
+            if is_of_snapshot(&folder) {
                 left.extend(state_file(&folder));
             }
             if let Some(slot) = self.slot_mut(group) {

@@ -119,7 +119,7 @@ impl Core {
         if slot.is_receiving() || !slot.raft.members().0.contains(slot.me) {
             return false;
         }
-        // One that does not vote yet is not what the others can do without another one for.
+        // Before it votes, the others cannot do without another one yet.
         if !slot.is_meta() && !slot.is_settled_voter() {
             return false;
         }
@@ -442,6 +442,7 @@ impl Core {
         }
     }
 }
+
 /// In nats-server's words.
 fn meta_is_not_current() -> HealthError {
     HealthError {
