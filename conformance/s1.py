@@ -123,10 +123,15 @@ class Bench:
         await leader(self.cluster, "src")
         await node.start()
         await self.cluster.ready()
+        await self.current(3)
 
     async def scale(self, replicas: int) -> None:
-        """`nats stream edit src --replicas=N -f`, and wait until all replicas are current."""
+        """`nats stream edit src --replicas=N -f`, until that is so."""
         (await self.nats("stream", "edit", "src", f"--replicas={replicas}", "-f")).demand()
+        await self.current(replicas)
+
+    async def current(self, replicas: int) -> None:
+        """Wait until `src` has so many replicas, and all of them are current: a step-down to one that is not is refused."""
 
         async def probe() -> bool:
             cluster = (await self.info("src"))["cluster"]

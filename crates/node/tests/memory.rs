@@ -355,3 +355,36 @@ fn a_replica_that_has_just_been_filled_goes_on_when_it_is_the_only_one_left() {
     assert_eq!(said(&lines, "it is formed anew, empty"), 0, "{lines:?}");
     bed.assert_whole(MESSAGES);
 }
+
+/// One server is gone for good and was taken out of the cluster; then one of the two that are left starts anew.
+#[test]
+fn a_server_that_starts_anew_after_another_was_removed_gets_its_replicas_again() {
+    let mut bed = Bed::new(3);
+    let streams: Vec<String> = (0..8).map(|number| format!("M{number}")).collect();
+    for name in &streams {
+        let body = format!(r#"{{"name":"{name}","storage":"memory","num_replicas":3}}"#);
+        let made = bed.ask(0, &format!("$JS.API.STREAM.CREATE.{name}"), &body);
+        assert_eq!(made["did_create"], true, "{made}");
+        assert_eq!(bed.ask(0, name, "x")["seq"], 1);
+    }
+    bed.net.kill(1);
+    bed.net.run(SECOND * 6);
+    let removed = bed
+        .net
+        .ask_json("s", 0, "$JS.API.SERVER.REMOVE", r#"{"peer":"n1"}"#);
+    assert_eq!(removed["success"], true, "{removed}");
+    bed.net.run(SECOND * 5);
+    bed.start_anew(&[2]);
+    for node in [0, 2] {
+        for name in &streams {
+            let view = bed.net.replica(node, name).unwrap();
+            assert_eq!(
+                (view.messages, view.voters.len(), view.failed),
+                (1, 2, None),
+                "{name}"
+            );
+        }
+        let health = bed.net.health(node);
+        assert!(health.contains("\"status\":\"ok\""), "{health}");
+    }
+}

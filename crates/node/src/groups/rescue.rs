@@ -11,8 +11,9 @@
 
 use super::{GroupId, Machine, Slot};
 use crate::worker::Core;
+use tidelock_base::ReplicaId;
 use tidelock_jetstream::config::Storage;
-use tidelock_jetstream::meta::{GroupState, MetaCommand, StreamEntry, Survivor};
+use tidelock_jetstream::meta::{GroupState, MetaCommand, Replica, ReplicaRole, StreamEntry, Survivor};
 use tidelock_replica::{Group, Role};
 
 impl Slot {
@@ -72,7 +73,7 @@ impl Core {
             return;
         };
         match entry.state {
-            GroupState::Rescued if entry.replicas.iter().any(|one| one.id == slot.me) => {
+            GroupState::Rescued if goes_on_from(entry, slot.me) => {
                 slot.rescued = true;
                 self.go_on_alone(entry.group);
             }
@@ -126,6 +127,12 @@ impl Core {
             stream.last_seq()
         );
     }
+}
+
+/// Whether a stream that was rescued goes on from this replica. The others that are listed are to be filled from it.
+fn goes_on_from(entry: &StreamEntry, me: ReplicaId) -> bool {
+    let is_it = |one: &Replica| one.id == me && one.role == ReplicaRole::Voter;
+    entry.replicas.iter().any(is_it)
 }
 
 /// What a replica has.
