@@ -315,6 +315,37 @@ fn a_replica_that_was_deleted_while_its_server_was_away_takes_nothing_more() {
     );
 }
 
+/// There is nothing that the server of its only replica could have missed.
+#[test]
+fn a_stream_that_is_made_right_after_the_start_takes_what_is_published_at_once() {
+    let mut net = Net::new();
+    for node in 0..3 {
+        net.add(WORKERS, &config(node));
+    }
+    let client = net.open(0, 0, Listener::Client);
+    net.tell(
+        client,
+        "CONNECT {\"user\":\"a\",\"pass\":\"p\",\"verbose\":false}\r\nSUB in.* 1\r\n",
+    );
+    let until = |net: &mut Net, what: &str, steps: u32, again: &str| {
+        let mut said = (0..steps).map(|_| {
+            net.tell(client, again);
+            net.run(SECOND / 50);
+            net.hear(client)
+        });
+        assert!(said.any(|said| said.contains(what)), "{what}");
+    };
+    for name in ["one", "two", "three"] {
+        let body = format!(r#"{{"name":"{name}","subjects":["{name}"],"num_replicas":1}}"#);
+        let create = format!(
+            "PUB $JS.API.STREAM.CREATE.{name} in.{name} {}\r\n{body}\r\n",
+            body.len()
+        );
+        until(&mut net, "\"did_create\":true", 500, &create);
+        until(&mut net, "\"seq\":1", 5, &format!("PUB {name} in.x 1\r\ny\r\n"));
+    }
+}
+
 /// Its disk was replaced: it has another id, and the name and the configuration of before.
 #[test]
 fn a_server_that_comes_back_with_an_empty_store_takes_its_own_place() {

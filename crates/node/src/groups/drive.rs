@@ -89,6 +89,9 @@ impl Core {
                 self.mend(group);
                 self.store_io(group);
                 self.arm_group(group);
+                if group == GroupId::META {
+                    self.tell_current();
+                }
             }
         }
         let mut later = std::mem::take(&mut self.groups.later);

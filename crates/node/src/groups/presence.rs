@@ -17,7 +17,7 @@ use crate::worker::Core;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{Mono, ReplicaId, WorkerId};
+use tidelock_base::{BootId, Mono, ReplicaId, WorkerId};
 use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{GroupState, MetaCommand, Replica, StreamEntry};
 use tidelock_replica::Failure;
@@ -199,7 +199,7 @@ impl Core {
 
     /// As the worker of the metadata: tells all workers, once, that it has caught up. What it has brought about until then
     /// was told before.
-    fn tell_current(&mut self) {
+    pub(super) fn tell_current(&mut self) {
         let is_current = |slot: &super::Slot| {
             slot.leader.is_some() && slot.raft.applied_index() >= slot.raft.leaders_commit()
         };
@@ -213,12 +213,16 @@ impl Core {
 
     /// Whether a group that has only this replica may have been deleted while its server was away: it leads at once, and
     /// nobody else would know what it takes.
+    ///
+    /// One that was made in this start of the server was there a moment ago: a leader of the metadata has recorded it.
     pub(super) fn may_be_deleted(&self, group: GroupId) -> bool {
+        let boot = self.shared.identity.boot;
+        let is_older = |slot: &super::Slot| !slot.was_recorded_in(boot);
         let alone = |slot: &super::Slot| slot.raft.members().0.is_sole_voter(slot.me);
         self.shared.options.cluster.is_some()
             && !self.groups.presence.current
             && self.now.mono.since(self.shared.identity.start.mono) < LEADERLESS_MAX
-            && self.slot(group).is_some_and(alone)
+            && self.slot(group).is_some_and(|slot| is_older(slot) && alone(slot))
     }
 
     /// The metadata has caught up.
@@ -303,7 +307,6 @@ impl Core {
     /// Tells again what the metadata does not show yet.
     pub(super) fn tick_presence(&mut self) {
         self.give_up_lost_metadata();
-        self.tell_current();
         self.report_all_lost();
         let newborn: Vec<GroupId> = self.groups.presence.newborn.keys().copied().collect();
         for group in newborn {
@@ -335,6 +338,12 @@ impl Core {
 }
 
 impl super::Slot {
+    /// Whether the metadata says that this replica was made in that start of its server.
+    fn was_recorded_in(&self, boot: BootId) -> bool {
+        let is_it = |one: &Replica| one.id == self.me && one.present == Some(boot);
+        self.listed && self.replicas.iter().any(is_it)
+    }
+
     fn is_shown_lost(&self) -> bool {
         self.replicas.iter().any(|one| one.id == self.me && one.lost)
     }
