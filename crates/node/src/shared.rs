@@ -112,9 +112,11 @@ pub struct Totals {
 pub struct Budgets {
     /// A worker's log may hold so much before groups are checkpointed (DESIGN section 9).
     pub log: u64,
-    /// A group with fewer bytes in the log's oldest segment is copied forward instead.
+    /// A group with fewer bytes in what the log has beyond that is copied forward instead.
     pub log_remains: u64,
-    /// Applied entries of one group that are kept for slow followers; who needs older ones gets a snapshot.
+    /// So much of a worker's log is kept at most for members of its groups that are behind. Who needs more gets a snapshot.
+    pub log_held: u64,
+    /// Applied entries of one group that are kept in memory; older ones are read back from the log for who needs them.
     pub entries: usize,
     /// A block of a stream is closed when its records reach this.
     pub block: u64,
@@ -130,6 +132,7 @@ impl Default for Budgets {
         Self {
             log: 64 << 20,
             log_remains: 256 << 10,
+            log_held: 256 << 20,
             entries: 1 << 20,
             block: 4 << 20,
             tail: 1 << 20,

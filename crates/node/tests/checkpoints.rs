@@ -42,6 +42,7 @@ impl Bed {
         net.budgets = Budgets {
             log: 1,
             log_remains: 1 << 10,
+            log_held: 0,
             block: 32 << 10,
             tail: 8 << 10,
             ..Budgets::default()

@@ -187,6 +187,7 @@ fn a_replica_whose_blocks_are_damaged_while_it_runs_is_replaced() {
     net.budgets = Budgets {
         log: 1,
         log_remains: 1 << 10,
+        log_held: 0,
         block: 16 << 10,
         tail: 4 << 10,
         entries: 16 << 10,

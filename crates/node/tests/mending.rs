@@ -52,6 +52,7 @@ impl Bed {
                 // A start finds the blocks, and does not make them anew from the log.
                 log: 1,
                 log_remains: 1 << 10,
+                log_held: 0,
                 ..Budgets::default()
             };
             let config = if nodes == 1 {

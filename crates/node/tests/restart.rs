@@ -198,6 +198,7 @@ fn a_block_that_cannot_be_read_is_asked_for_again_once_a_second() {
         let (mut net, node, client) = node_with(Budgets {
             log: 1,
             log_remains: 1 << 10,
+            log_held: 0,
             block: 1 << 20,
             ..Budgets::default()
         });

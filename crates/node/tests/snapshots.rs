@@ -13,7 +13,7 @@ use net::{Client, Net};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tidelock_base::GroupId;
+use tidelock_base::{GroupId, LogIndex};
 use tidelock_node::{Budgets, LaneKind, ReplicaView};
 use tidelock_record::{Fault, FilePath, MemDisk};
 
@@ -29,16 +29,24 @@ struct Scene {
     client: Client,
     leader: usize,
     away: usize,
+    /// The last entry that it has.
+    has: LogIndex,
     life: u64,
 }
 
 /// `dead`: it is switched off, and else cut off.
 fn scene(dead: bool) -> Scene {
+    scene_with(dead, 0)
+}
+
+/// The same, with logs that are kept up to a size for who is behind.
+fn scene_with(dead: bool, log_held: u64) -> Scene {
     let mut net = Net::new();
     net.segment_bytes = 64 << 10;
     net.budgets = Budgets {
         log: 1,
         log_remains: 1 << 10,
+        log_held,
         block: 64 << 10,
         tail: 8 << 10,
         entries: 16 << 10,
@@ -69,10 +77,12 @@ fn scene(dead: bool) -> Scene {
         client,
         leader,
         away: (leader + 1) % 3,
+        has: LogIndex(0),
         life: 1,
     };
     scene.publish(150);
     let away = scene.away;
+    scene.has = scene.view(away).applied;
     if dead {
         scene.net.kill(away);
     } else {
@@ -170,6 +180,64 @@ fn a_replica_that_was_away_is_filled_and_keeps_nothing_old() {
         scene.publish(10);
         assert!(scene.is_filled());
     }
+}
+
+/// Its leader has kept the log for it: it is sent what it lacks, and nothing that it has.
+#[test]
+fn a_replica_that_was_away_for_a_while_is_sent_entries_of_the_log() {
+    for dead in [true, false] {
+        let mut scene = scene_with(dead, 16 << 20);
+        let before = scene.folders();
+        let (has, leader) = (scene.has, scene.view(scene.leader));
+        assert!(leader.applied.0 > has.0 + 20 && leader.floor <= has);
+        if dead {
+            scene.restart();
+        } else {
+            scene.net.heal();
+        }
+        scene.wait("what it lacks", Scene::is_filled);
+        assert_eq!(scene.folders(), before, "no snapshot");
+        // The log is let go once nobody needs it.
+        scene.publish(150);
+        scene.net.run(SECOND * 3);
+        assert!(scene.is_filled() && scene.is_well());
+        let floor = scene.view(scene.leader).floor;
+        assert!(floor > has, "{floor}");
+    }
+}
+
+/// What it lacks does not fit into what is kept.
+#[test]
+fn the_log_is_kept_for_who_is_away_up_to_a_limit() {
+    let mut scene = scene_with(true, 500 << 10);
+    let before = scene.folders();
+    let (has, leader) = (scene.has, scene.view(scene.leader));
+    assert!(leader.floor > has, "{} {has}", leader.floor);
+    let (kept, lacks) = (leader.applied.0 - leader.floor.0, leader.applied.0 - has.0);
+    assert!(
+        kept > lacks / 5 && kept < lacks * 4 / 5,
+        "{kept} of {lacks} that it lacks"
+    );
+    scene.restart();
+    scene.wait("the snapshot", Scene::is_filled);
+    scene.net.run(SECOND * 2);
+    assert!(scene.folders().is_disjoint(&before));
+}
+
+/// The disk does not give back what the log has.
+#[test]
+fn a_replica_whose_entries_cannot_be_read_back_is_filled_by_a_snapshot() {
+    let mut scene = scene_with(true, 16 << 20);
+    let before = scene.folders();
+    scene.restart();
+    scene.net.nodes[scene.leader]
+        .disk
+        .as_ref()
+        .unwrap()
+        .fail(Fault::Read, 0);
+    scene.wait("the snapshot", Scene::is_filled);
+    scene.net.run(SECOND * 2);
+    assert!(scene.folders().is_disjoint(&before));
 }
 
 /// Nobody waits for a node that is gone: the one that leads next fills the replica.

@@ -508,8 +508,7 @@ impl Group {
         self.guarded((), |group| group.node.report_unreachable(peer.value()));
     }
 
-    /// Drops applied entries up to `upto` from memory, and what else an idle group can do without. Followers that
-    /// still need those entries get a snapshot.
+    /// Drops applied entries up to `upto` from memory, and what else an idle group can do without.
     pub fn compact(&mut self, upto: LogIndex) {
         self.node.raft.maybe_free_inflight_buffers();
         self.node.mut_store().compact(upto.value());

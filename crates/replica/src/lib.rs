@@ -19,7 +19,8 @@
 //!    section 10.2.1); all others of a `Ready` that must be synced are held *inside* the group until
 //!    [`Group::persisted`] reports that `Ready`. The node has nothing to hold back.
 //! 2. Entries above the applied index are always resident, because the library cannot wait for them. Applied entries
-//!    are kept in a bounded cache; a follower that needs older ones gets a snapshot.
+//!    are kept in a bounded cache; older ones are read back from the write-ahead log for followers that need them, as long
+//!    as that has them, and then a follower gets a snapshot (module `stored`).
 //! 3. Identifiers of reads are never reused, and a read is answered only by confirmations that were sent after it
 //!    arrived (module `reads`).
 //! 4. Bytes of a peer never reach a parser of the library: frames and membership entries have a codec of their own.
@@ -38,6 +39,7 @@ mod reads;
 mod ready;
 mod snapshot;
 mod status;
+mod stored;
 mod survive;
 mod types;
 

@@ -1,9 +1,11 @@
 //! The part of the log that is in memory: all entries that are not applied, and a bounded cache of applied ones.
 //!
 //! The library reads the log through this and panics where it gets an error, so whatever it may ask for is here:
-//! everything above the applied index. Below the first resident entry the log has ended, as far as the library knows;
-//! a follower that needs what is gone is sent a snapshot, once the node has offered one.
+//! everything above the applied index. What is below the first resident entry is read back for members that need it
+//! ([`crate::stored`]), down to the floor, where the log has ended as far as the library knows; a follower that needs what
+//! is gone is sent a snapshot, once the node has offered one.
 
+use crate::stored::Stored;
 use raft::eraftpb::{Entry, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::cell::RefCell;
@@ -24,6 +26,8 @@ pub(crate) struct GroupLog {
     cached_bytes: usize,
     applied: u64,
     cache_bytes_max: usize,
+    /// What is below the base.
+    stored: Stored,
     initial: RaftState,
     /// Snapshots that the node has offered, by receiver; each is used once.
     offers: RefCell<BTreeMap<u64, Snapshot>>,
@@ -47,6 +51,7 @@ impl GroupLog {
             cached_bytes: 0,
             applied: base.0,
             cache_bytes_max,
+            stored: Stored::new(base),
             initial,
             offers: RefCell::default(),
             wanted: RefCell::default(),
@@ -55,6 +60,14 @@ impl GroupLog {
 
     pub(crate) const fn base(&self) -> (u64, u64) {
         self.base
+    }
+
+    pub(crate) const fn stored(&self) -> &Stored {
+        &self.stored
+    }
+
+    pub(crate) const fn stored_mut(&mut self) -> &mut Stored {
+        &mut self.stored
     }
 
     pub(crate) fn last(&self) -> u64 {
@@ -86,6 +99,7 @@ impl GroupLog {
     pub(crate) fn restore(&mut self, index: u64, term: u64) {
         self.entries = VecDeque::new();
         self.base = (index, term);
+        self.stored.restore(index, term);
         self.applied = index;
         self.resident_bytes = 0;
         self.cached_bytes = 0;
@@ -105,13 +119,19 @@ impl GroupLog {
         self.release_capacity();
     }
 
-    /// Drops applied entries up to `upto`.
+    /// Drops applied entries up to `upto` from memory.
     pub(crate) fn compact(&mut self, upto: u64) {
         while self.base.0 < upto && self.drop_first() {}
         if self.entries.is_empty() {
             self.entries = VecDeque::new();
         }
         self.release_capacity();
+    }
+
+    /// Drops applied entries up to `upto`; they cannot be read back, either.
+    pub(crate) fn forget_through(&mut self, upto: u64) {
+        self.compact(upto);
+        self.stored.forget(upto.min(self.base.0));
     }
 
     /// Forgets what only the library's start needed.
@@ -127,6 +147,7 @@ impl GroupLog {
             return false;
         };
         self.base = (first.index, first.term);
+        self.stored.left(first.index, first.term);
         self.resident_bytes -= entry_bytes(&first);
         self.cached_bytes -= entry_bytes(&first);
         true
@@ -193,20 +214,30 @@ impl Storage for GroupLog {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
-        if low <= self.base.0 {
-            return Err(Error::Store(StorageError::Compacted));
-        }
         let max_size = max_size.into().unwrap_or(u64::MAX);
-        let range = self.offset(low)..self.offset(high);
         let mut size = 0u64;
-        let fits = |entry: &&Entry| {
+        let mut fits = |entry: &Entry| {
             let first = size == 0;
             size = size.saturating_add(u64::try_from(entry_bytes(entry)).unwrap_or(u64::MAX));
             first || size <= max_size
         };
-        Ok(self.entries.range(range).take_while(fits).cloned().collect())
+        if low <= self.base.0 {
+            if low <= self.stored.floor().0 || !context.can_async() {
+                return Err(Error::Store(StorageError::Compacted));
+            }
+            let waits = Error::Store(StorageError::LogTemporarilyUnavailable);
+            let mut entries = self.stored.entries(low, context).ok_or(waits)?;
+            let wanted = |entry: &&Entry| entry.index < high && fits(entry);
+            entries.truncate(entries.iter().take_while(wanted).count());
+            self.stored
+                .sent_through(entries.last().map_or(low, |entry| entry.index));
+            return Ok(entries);
+        }
+        let range = self.offset(low)..self.offset(high);
+        let resident = self.entries.range(range);
+        Ok(resident.take_while(|entry| fits(entry)).cloned().collect())
     }
 
     fn term(&self, index: u64) -> Result<u64> {
@@ -214,7 +245,8 @@ impl Storage for GroupLog {
             return Ok(self.base.1);
         }
         if index < self.base.0 {
-            return Err(Error::Store(StorageError::Compacted));
+            let stored = self.stored.term(index);
+            return stored.ok_or(Error::Store(StorageError::Compacted));
         }
         self.get(index)
             .map(|entry| entry.term)
@@ -222,7 +254,7 @@ impl Storage for GroupLog {
     }
 
     fn first_index(&self) -> Result<u64> {
-        Ok(self.base.0 + 1)
+        Ok(self.stored.floor().0 + 1)
     }
 
     fn last_index(&self) -> Result<u64> {

@@ -32,6 +32,9 @@ pub struct Ready {
     pub persist: Vec<Persist>,
     /// Entries for the state machine, in order.
     pub committed: Vec<Committed>,
+    /// Entries to be read back from the write-ahead log, for members that are behind: from each of these on, some of
+    /// them, for [`Group::entries_read`].
+    pub read_back: Vec<LogIndex>,
     /// Reads that ended.
     pub reads: Vec<ReadResult>,
     /// The role, leader or term changed.
@@ -51,6 +54,7 @@ impl Ready {
         self.persist.is_empty()
             && self.committed.is_empty()
             && self.reads.is_empty()
+            && self.read_back.is_empty()
             && self.role.is_none()
             && self.snapshot.is_empty()
     }
@@ -333,6 +337,7 @@ impl Group {
             .take()
             .map_or_else(SnapshotEvents::default, |events| *events);
         ready.snapshot.needed = self.collect_needed();
+        ready.read_back = self.node.store().stored().take_wanted();
         let role = self.present_role();
         if role != self.role {
             self.role = role;

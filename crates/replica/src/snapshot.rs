@@ -75,8 +75,8 @@ pub enum OfferError {
     /// The receiver is not a member, or not yet as of this snapshot.
     #[error("the receiver is not a member as of the snapshot")]
     NotMember,
-    /// Older than the log in memory, so that the follower could not go on from it.
-    #[error("the snapshot is older than the log in memory")]
+    /// Older than the log, so that the follower could not go on from it.
+    #[error("the snapshot is older than the log")]
     TooOld,
     /// Newer than what is applied, or of another term than the log's entry.
     #[error("the snapshot is not of this log")]
@@ -124,6 +124,11 @@ impl Snapshots {
         self.staging.is_some() || self.restoring.is_some()
     }
 
+    /// Up to which index a member has everything once it has received what is on its way to it.
+    pub(crate) fn filled_with(&self, to: ReplicaId) -> Option<u64> {
+        self.transfers.get(&to.value()).map(|transfer| transfer.index)
+    }
+
     /// The lowest index from which a receiver will go on; entries above it are worth keeping.
     pub(crate) fn pin(&self) -> u64 {
         self.transfers
@@ -154,7 +159,7 @@ impl Group {
             return Err(OfferError::NotMember);
         }
         let index = position.index.value();
-        if index < self.node.store().base().0 {
+        if index < self.node.store().stored().floor().0 {
             return Err(OfferError::TooOld);
         }
         let log = &self.node.raft.raft_log;

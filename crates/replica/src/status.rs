@@ -93,7 +93,7 @@ impl Group {
         LogIndex(self.node.raft.raft_log.applied)
     }
 
-    /// Index before the first entry that is still in memory; a follower that needs it or less gets a snapshot.
+    /// Index before the first entry that is still in memory.
     #[must_use]
     pub fn base_index(&self) -> LogIndex {
         LogIndex(self.node.store().base().0)

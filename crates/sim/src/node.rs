@@ -126,10 +126,12 @@ impl Sizes {
         let mut size = |from: u64, doublings: u64| from << rng.below(doublings);
         let segment = size(64 << 10, 5);
         let (block, tail) = (size(16 << 10, 6), size(4 << 10, 7));
+        let log = segment + size(64 << 10, 6);
         Self {
             budgets: Budgets {
-                log: segment + size(64 << 10, 6),
+                log,
                 log_remains: size(1 << 10, 8),
+                log_held: log * (size(1, 4) / 2),
                 entries: usize::try_from(size(4 << 10, 8)).unwrap_or(4 << 10),
                 block,
                 tail,

@@ -19,11 +19,12 @@ use crate::control::Control;
 use crate::frame::{Frame, WalEntry, WalRecord};
 use crate::header::{Position, Stamp};
 use crate::index::Index;
+use crate::read_back::{ReadBacks, StoredEntry};
 use crate::segments::Segments;
 use crate::space::Relocation;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use tidelock_base::GroupId;
+use tidelock_base::{GroupId, LogIndex};
 use tidelock_record::{AlignedBuf, FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 
 /// Number of a batch of a lane; rises by one from batch to batch.
@@ -52,6 +53,16 @@ pub enum LaneEvent {
     /// Entries that were to be moved out of an old segment failed their checksum. These groups are damaged from now
     /// on, as if recovery had found it.
     Damaged(Vec<GroupId>),
+    /// What [`Lane::read_back`] was asked for: entries from `first` on, one after the other. None if they could not be
+    /// read, are damaged, or are no longer part of the log.
+    ReadBack {
+        /// The group.
+        group: GroupId,
+        /// Index of the first one.
+        first: LogIndex,
+        /// The entries.
+        entries: Vec<StoredEntry>,
+    },
 }
 
 /// Buffers kept for reuse.
@@ -98,6 +109,7 @@ pub struct Lane {
     pub(crate) segments: Segments,
     pub(crate) control: ControlState,
     pub(crate) relocation: Relocation,
+    pub(crate) read_backs: ReadBacks,
     open: Option<OpenBatch>,
     closed: VecDeque<ClosedBatch>,
     closed_bytes: usize,
@@ -143,6 +155,7 @@ impl Lane {
             segments,
             control: ControlState::default(),
             relocation: Relocation::default(),
+            read_backs: ReadBacks::default(),
             open: None,
             closed: VecDeque::new(),
             closed_bytes: 0,
@@ -384,6 +397,9 @@ impl Lane {
             return LaneEvent::Pending;
         }
         if let Some(event) = self.relocation_read(done.token, result) {
+            return event;
+        }
+        if let Some(event) = self.read_back_done(done.token, result) {
             return event;
         }
         if self.relocation.removals.remove(&done.token) {

@@ -4,6 +4,7 @@
 //! - [`Lane`] batches appends, writes one batch at a time, and copes with a failing disk.
 //! - [`recover`] and [`recover_all`] open lanes: what was synced is found again or reported as damage, a torn tail
 //!   is cut, and nothing that was superseded comes back.
+//! - [`Lane::read_back`] reads entries that are still part of the log, for replicas that are behind.
 //! - [`Lane::relocate`] and truncations by the node keep the log short; segments that nothing needs are used again.
 //!
 //! Files of a lane, in `wal/lane-0003/`: `slot-00000007` (segments; which generation a file holds is said by the
@@ -24,6 +25,7 @@ mod header;
 mod index;
 mod lane;
 mod moves;
+mod read_back;
 mod recover;
 mod scan;
 mod segments;
@@ -37,5 +39,6 @@ pub use fuzz::fuzz;
 pub use index::{HardState, InstalledSnapshot};
 pub use lane::{BatchNo, Lane, LaneEvent};
 pub use moves::{Moved, RecoveredAll, recover_all};
+pub use read_back::StoredEntry;
 pub use recover::{Damage, DamagedGroups, Recovered, RecoveredEntry, RecoveredGroup, recover};
 pub use space::{Retained, RetainedGroup};

@@ -36,8 +36,7 @@ pub struct Retained {
     pub bytes: u64,
     /// How many there are.
     pub segments: usize,
-    /// Groups with entries in the oldest segment, if that is not the one being written; those that hold most of it
-    /// first.
+    /// Groups with entries in the segments beyond what may be kept; those that hold most of these first.
     pub groups: Vec<RetainedGroup>,
 }
 
@@ -46,13 +45,15 @@ pub struct Retained {
 pub struct RetainedGroup {
     /// The group.
     pub group: GroupId,
-    /// Bytes of its entries in the oldest segment.
-    pub bytes_in_oldest: u64,
+    /// Bytes of its entries in the segments beyond what may be kept.
+    pub bytes_beyond: u64,
     /// Bytes of its entries in all segments.
     pub bytes: u64,
     /// Index of its oldest entry that is retained.
     pub first: LogIndex,
-    /// A truncation at or above this index takes it out of the oldest segment, but for facts.
+    /// A truncation at or above this index takes it out of the segments beyond what may be kept, but for facts.
+    pub last_beyond: LogIndex,
+    /// The same for the oldest segment; the index before `first` if it has nothing there.
     pub last_in_oldest: LogIndex,
 }
 
@@ -61,6 +62,12 @@ impl Group {
     fn bytes_up_to(&self, boundary: u64) -> u64 {
         let runs = self.runs.iter().filter(|run| run.batch <= boundary);
         runs.map(|run| run.bytes).sum()
+    }
+
+    /// The last entry in batches up to `boundary`.
+    fn last_up_to(&self, boundary: u64) -> Option<u64> {
+        let runs = self.runs.iter().filter(|run| run.batch <= boundary);
+        runs.map(|run| run.last).max()
     }
 }
 
@@ -71,35 +78,45 @@ impl Lane {
         self.segments.retained_bytes()
     }
 
-    /// What keeps the segments. Goes over all groups; for when [`Lane::retained_bytes`] is over its budget.
+    /// What keeps the segments beyond the youngest ones of up to `keep` bytes: the oldest one at least, if that is not the
+    /// one being written. Goes over all groups; for when [`Lane::retained_bytes`] is over its budget.
     #[must_use]
-    pub fn retained(&self) -> Retained {
+    pub fn retained(&self, keep: u64) -> Retained {
         let mut groups: Vec<RetainedGroup> = Vec::new();
-        if let Some(boundary) = self.boundary() {
+        if let Some((oldest, boundary)) = self.boundary().zip(self.boundary_beyond(keep)) {
             for (id, group) in &self.index.groups {
-                let last = group
-                    .runs
-                    .iter()
-                    .filter(|run| run.batch <= boundary)
-                    .map(|run| run.last)
-                    .max();
-                if let (Some(last), Some(first)) = (last, group.runs.front()) {
+                if let (Some(last), Some(first)) = (group.last_up_to(boundary), group.runs.front()) {
+                    let none = first.first.saturating_sub(1);
+                    let in_oldest = group.last_up_to(oldest).unwrap_or(none);
                     groups.push(RetainedGroup {
                         group: *id,
-                        bytes_in_oldest: group.bytes_up_to(boundary),
+                        bytes_beyond: group.bytes_up_to(boundary),
                         bytes: group.bytes_up_to(u64::MAX),
                         first: LogIndex(first.first),
-                        last_in_oldest: LogIndex(last),
+                        last_beyond: LogIndex(last),
+                        last_in_oldest: LogIndex(in_oldest),
                     });
                 }
             }
         }
-        groups.sort_by_key(|group| (std::cmp::Reverse(group.bytes_in_oldest), group.group));
+        groups.sort_by_key(|group| (std::cmp::Reverse(group.bytes_beyond), group.group));
         Retained {
             bytes: self.retained_bytes(),
             segments: self.segments.list.len(),
             groups,
         }
+    }
+
+    /// The last batch of the youngest segment beyond the youngest ones of up to `keep` bytes, or that of the oldest one.
+    fn boundary_beyond(&self, keep: u64) -> Option<u64> {
+        let mut bytes = 0_u64;
+        let beyond = self.segments.list.iter().rev().find(|segment| {
+            bytes += segment.used;
+            segment.closed && bytes > keep
+        });
+        beyond
+            .map(|segment| segment.last_number)
+            .or_else(|| self.boundary())
     }
 
     /// The last batch of the oldest segment, if nothing is added to that any more.

@@ -13,14 +13,15 @@ use crate::worker::{Core, IoJob, IoOwner};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidelock_base::{GroupId, Mono, StreamSeq};
+use tidelock_base::{GroupId, LogIndex, Mono, StreamSeq};
 use tidelock_record::{FilePath, IoDone, IoError, IoOp, IoRequest, IoToken};
 use tidelock_replica::LogPosition;
 use tidelock_store::CheckpointKind;
-use tidelock_wal::WalRecord;
 
 /// A log that is too long is looked at this often: going over all its groups costs.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// If it is only kept for others, it is looked at again after this.
+const LOOK_LATER: Duration = Duration::from_secs(1);
 /// A block that the disk has refused is tried again after this long.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -32,6 +33,10 @@ pub(super) struct State {
     /// One is wanted as soon as the store is flushed.
     wanted: bool,
     writing: Option<Writing>,
+    /// Up to where the last durable checkpoint goes.
+    pub(super) covered: Option<LogPosition>,
+    /// What the log was last told to forget.
+    pub(super) forgotten: LogIndex,
     /// The last record of the file, if the next one may be a delta that goes with it.
     tip: Option<Tip>,
     /// Files of a state that a snapshot has replaced: they go once a checkpoint of the new one is durable.
@@ -60,6 +65,14 @@ pub(super) struct Made {
 }
 
 impl State {
+    /// Of a group that begins with what a checkpoint, or its founding, has up to this position.
+    pub(super) fn begin(folder: String, covered: LogPosition) -> Self {
+        Self {
+            covered: Some(covered),
+            ..Self::in_folder(folder)
+        }
+    }
+
     /// Of a group whose blocks lie in this folder. Its next checkpoint is a base.
     pub(super) fn in_folder(folder: String) -> Self {
         Self {
@@ -138,8 +151,12 @@ impl Core {
     /// Wants checkpoints where the log has grown too long, and writes those whose stores are flushed.
     pub(super) fn checkpoints(&mut self) {
         if self.groups.checkpoints_at <= self.now.mono && self.groups.log_is_longer(self.shared.budgets.log) {
-            self.groups.checkpoints_at = self.now.mono + LOOK_AGAIN;
-            self.want_checkpoints();
+            let pause = if self.want_checkpoints() {
+                LOOK_AGAIN
+            } else {
+                LOOK_LATER
+            };
+            self.groups.checkpoints_at = self.now.mono + pause;
         }
         let ready: Vec<GroupId> = self.groups.wanted_checkpoints.iter().copied().collect();
         for group in ready {
@@ -147,27 +164,40 @@ impl Core {
         }
     }
 
-    fn want_checkpoints(&mut self) {
-        let remains = self.shared.budgets.log_remains;
-        let Some(lane) = &mut self.groups.lane.lane else {
-            return;
+    /// Wants checkpoints of the groups that hold most of what the log has beyond its budget, and has the rest copied
+    /// forward. Whether there was something to be done.
+    fn want_checkpoints(&mut self) -> bool {
+        let (budget, remains) = (self.shared.budgets.log, self.shared.budgets.log_remains);
+        let Some(lane) = &self.groups.lane.lane else {
+            return false;
         };
-        let retained = lane.retained();
-        let requests = lane.relocate(remains);
+        let retained = lane.retained(budget);
+        let mut busy = false;
+        for held in &retained.groups {
+            if self.is_covered(held.group, held.last_beyond) {
+                busy |= self.forget_log(held.group, held.last_in_oldest);
+            } else if held.bytes_beyond > remains {
+                self.want_checkpoint(held.group);
+                busy = true;
+            }
+        }
+        let lane = self.groups.lane.lane.as_mut();
+        let requests = lane.map(|lane| lane.relocate(remains)).unwrap_or_default();
         if !requests.is_empty() {
+            busy = true;
             self.out.io.push(IoJob {
                 owner: IoOwner::Log,
                 requests,
                 inline: false,
             });
         }
-        for held in retained
-            .groups
-            .iter()
-            .filter(|held| held.bytes_in_oldest > remains)
-        {
-            self.want_checkpoint(held.group);
-        }
+        busy
+    }
+
+    /// Whether the last checkpoint of a group goes so far.
+    fn is_covered(&self, group: GroupId, index: LogIndex) -> bool {
+        let covered = self.slot(group).and_then(|slot| slot.checkpoint.covered);
+        covered.is_some_and(|covered| covered.index >= index)
     }
 
     /// Wants a checkpoint of a group, if it writes to the log at all.
@@ -285,16 +315,10 @@ impl Core {
             stream.checkpoint_durable(number);
         }
         slot.raft.compact(position.index);
-        let durable = slot.durable;
+        slot.checkpoint.covered = Some(position);
         let left = std::mem::take(&mut slot.checkpoint.left);
         self.remove_all(left.into_iter());
-        if durable {
-            self.groups.log(&WalRecord::Truncated {
-                group,
-                index: position.index,
-                term: position.term,
-            });
-        }
+        self.forget_log(group, LogIndex(0));
         self.store_io(group);
         self.files_have_gone();
     }

@@ -199,6 +199,9 @@ impl Core {
             self.role_changed(group, role.role, role.leader);
         }
         self.snapshot_events(group, ready.snapshot);
+        for first in ready.read_back {
+            self.read_back(group, first);
+        }
         let Some(slot) = self.groups.slots.get_mut(&group) else {
             return;
         };

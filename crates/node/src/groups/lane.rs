@@ -183,6 +183,11 @@ impl Core {
                 What::Relocation,
                 &format_args!("Write-ahead log: old records not moved: {error}"),
             ),
+            LaneEvent::ReadBack {
+                group,
+                first,
+                entries,
+            } => self.entries_read(group, first, entries),
             LaneEvent::Damaged(groups) => {
                 tracing::error!("Write-ahead log: damaged records of groups {groups:?}")
             }

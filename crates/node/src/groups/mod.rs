@@ -17,6 +17,7 @@
 //! - a memory stream's group writes nothing to the log; it is founded anew at each start.
 
 mod apply;
+mod behind;
 mod belonging;
 mod chain;
 mod checkpoint;
@@ -62,6 +63,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId, Term, Wall};
 use tidelock_jetstream::command::EntryBuilder;
+use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{Meta, MetaCommand, MetaOutcome, Replica};
 use tidelock_jetstream::stream::{CommandOutcome, Stream};
 use tidelock_replica::{Committed, Group};
@@ -73,6 +75,16 @@ pub(crate) enum Machine {
     Stream(Box<Stream>),
     /// The cluster's metadata.
     Meta(Box<Meta>),
+}
+
+impl Machine {
+    /// Whether its log is to be kept on the disk.
+    fn is_durable(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.config().storage == Storage::File,
+            Self::Meta(_) => true,
+        }
+    }
 }
 
 /// Who waits for the end of a command or read.

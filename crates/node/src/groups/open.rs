@@ -15,7 +15,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidelock_base::{AccountId, BootId, ClusterId, GroupId, ReplicaId, Wall};
-use tidelock_jetstream::config::{Storage, StreamConfig};
+use tidelock_jetstream::config::StreamConfig;
 use tidelock_jetstream::meta::{Meta, Replica, ServerSpec, StreamEntry};
 use tidelock_jetstream::stream::Stream;
 use tidelock_record::{Disk, IoError, IoOp};
@@ -309,12 +309,13 @@ impl Core {
         let config = self.group_config(group, me);
         let members = start.members.clone();
         let applied_term = start.base.term;
-        let raft = Group::new(config, start, self.now.mono).map_err(|error| unstartable(&error))?;
+        let base = start.base;
+        let mut raft = Group::new(config, start, self.now.mono).map_err(|error| unstartable(&error))?;
         let settled_beyond = raft.last_index();
-        let durable = match &machine {
-            Machine::Stream(stream) => stream.config().storage == Storage::File,
-            Machine::Meta(_) => true,
-        };
+        let durable = machine.is_durable() && self.groups.lane.lane.is_some();
+        if durable {
+            raft.keep_stored();
+        }
         let replicas = match &machine {
             Machine::Meta(meta) => super::membership::meta_replicas(meta),
             Machine::Stream(_) => self.known_replicas(group, me, &members),
@@ -338,7 +339,7 @@ impl Core {
             leader: None,
             consumers: crate::consumers::Leading::default(),
             events: Vec::new(),
-            durable: durable && self.groups.lane.lane.is_some(),
+            durable,
             open: Open::default(),
             sealed: VecDeque::new(),
             proposed: VecDeque::new(),
@@ -363,7 +364,7 @@ impl Core {
             rest_due: None,
             quiet: false,
             rescued: false,
-            checkpoint: checkpoint::State::in_folder(folder),
+            checkpoint: checkpoint::State::begin(folder, base),
             transfers: snapshot::Transfers::default(),
             settled_beyond,
             failed: None,

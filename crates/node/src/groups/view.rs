@@ -24,6 +24,8 @@ pub struct ReplicaView {
     pub commit: LogIndex,
     /// Index of the last entry that it has applied.
     pub applied: LogIndex,
+    /// The last entry that it could not send any more, as a leader, to a member that lacks it.
+    pub floor: LogIndex,
     /// Hash of the state at that index; `None` while another entry is being applied. Replicas of a group must have the
     /// same one at the same index.
     pub digest: Option<u64>,
@@ -76,6 +78,7 @@ impl Slot {
             is_leader: self.raft.is_leader(),
             commit: self.raft.commit(),
             applied: self.applied(),
+            floor: self.raft.floor_index(),
             digest,
             messages: stream.map_or(0, |stream| stream.state().msgs),
             last_seq: stream.map_or(StreamSeq(0), Stream::last_seq),

@@ -410,7 +410,7 @@ impl Core {
                 };
                 (hash8(name.as_bytes()), peer)
             });
-        let first = slot.raft.base_index().0 + 1;
+        let first = slot.raft.floor_index().0 + 1;
         let last = slot.raft.last_index().0;
         RaftGroup {
             id: hash8(self.shared.identity.name.as_bytes()),

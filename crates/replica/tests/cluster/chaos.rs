@@ -18,6 +18,8 @@ fn faults(seed: u64) -> Faults {
         slow_apply: 150,
         failed_install: 40,
         checkpoint: 20,
+        kept: if seed.is_multiple_of(2) { 900 } else { 0 },
+        unread: 100,
     }
 }
 
@@ -192,6 +194,7 @@ fn safety_under_faults_and_liveness_after() {
         all.joint += seen.joint;
         all.restarts += seen.restarts;
         all.compactions += seen.compactions;
+        all.read_back += seen.read_back;
     }
     let least = [
         all.reads,
@@ -200,6 +203,7 @@ fn safety_under_faults_and_liveness_after() {
         all.joint,
         all.restarts,
         all.compactions,
+        all.read_back,
     ];
     assert!(
         least.iter().all(|count| *count > 20),

@@ -50,6 +50,10 @@ pub(crate) struct Faults {
     pub(crate) slow_apply: u64,
     pub(crate) failed_install: u64,
     pub(crate) checkpoint: u64,
+    /// A replica does not forget what leaves its memory as long as its disk has it.
+    pub(crate) kept: u64,
+    /// Entries cannot be read back.
+    pub(crate) unread: u64,
 }
 
 /// The state machine: what it has applied, as a position and a digest of all of it.
@@ -177,6 +181,7 @@ pub(crate) struct Seen {
     pub(crate) joint: u64,
     pub(crate) restarts: u64,
     pub(crate) compactions: u64,
+    pub(crate) read_back: u64,
 }
 
 impl Sim {
@@ -253,7 +258,10 @@ impl Sim {
             hard: start.hard,
             ..DiskImage::default()
         };
-        let group = Group::new(self.config(replica, 0), start, self.now).expect("a new replica starts");
+        let mut group = Group::new(self.config(replica, 0), start, self.now).expect("a new replica starts");
+        if self.random.chance(self.faults.kept) {
+            group.keep_stored();
+        }
         let machine = disk.checkpoint;
         let replica_state = Replica {
             group: Some(group),
@@ -455,6 +463,23 @@ impl Sim {
         for to in &ready.snapshot.needed {
             self.offer(me, *to);
         }
+        for first in ready.read_back {
+            self.read_back(me, first);
+        }
+    }
+
+    /// Gives a group a few of the entries that it wants back, as many as its disk has.
+    fn read_back(&mut self, me: ReplicaId, first: LogIndex) {
+        let unread = self.random.chance(self.faults.unread);
+        let most = if unread { 0 } else { 1 + self.random.below(8) };
+        let replica = self.replicas.get_mut(&me).expect("the replica exists");
+        let stored = replica.disk.clone().recover().entries.into_iter();
+        let wanted = stored.filter(|entry| entry.index >= first);
+        let entries: Vec<LogEntry> = wanted.take(usize::try_from(most).expect("small")).collect();
+        self.seen.read_back += u64::from(!entries.is_empty());
+        if let Some(group) = &mut replica.group {
+            group.entries_read(first, entries);
+        }
     }
 
     /// Checks and traces a `Ready`.
@@ -599,6 +624,9 @@ impl Sim {
             if self.random.chance(500) {
                 replica.disk.compact();
                 self.seen.compactions += 1;
+                if self.random.chance(500) {
+                    group.forget(replica.machine.at.index);
+                }
             }
         }
     }
@@ -630,7 +658,10 @@ impl Sim {
         self.seen.restarts += 1;
         let life = replica.lives;
         let config = self.config(me, life);
-        let group = Group::new(config, start, self.now)?;
+        let mut group = Group::new(config, start, self.now)?;
+        if self.random.chance(self.faults.kept) {
+            group.keep_stored();
+        }
         self.replicas.get_mut(&me).expect("the replica exists").group = Some(group);
         self.pump(me);
         Ok(())

@@ -116,6 +116,7 @@ mod tests {
             term: Term(term),
             is_leader: leads,
             commit: LogIndex(applied),
+            floor: LogIndex(0),
             applied: LogIndex(applied),
             digest: Some(digest),
             messages: 0,

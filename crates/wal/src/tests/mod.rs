@@ -5,6 +5,7 @@ mod disk_trouble;
 mod model;
 mod moves;
 mod random;
+mod read_back;
 mod shared;
 mod space;
 

@@ -6,6 +6,7 @@ use super::{config, pump};
 use crate::{BatchNo, Lane, LaneEvent, recover};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tidelock_base::{GroupId, LogIndex};
 use tidelock_record::{Disk, Fault, IoOp, MemDisk};
 
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ enum Step {
     Members(u64),
     Sync,
     Relocate,
+    /// Reads back from so far before the end of the log.
+    ReadBack(u64, u64),
     Settle,
     Fail(Fault, u64),
     /// The next batch is written and not synced, or not written; then the power fails.
@@ -51,7 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (group.clone(), 0..5_u64).prop_map(|(group, ahead)| Step::Snapshot(group, ahead)),
         1 => group.clone().prop_map(Step::FinishSnapshot),
         1 => (0..3_u8).prop_map(Step::Meta),
-        1 => group.prop_map(Step::Members),
+        1 => group.clone().prop_map(Step::Members),
+        4 => (group, 0..12_u64).prop_map(|(group, back)| Step::ReadBack(group, back)),
         12 => Just(Step::Sync),
         5 => Just(Step::Relocate),
         1 => Just(Step::Settle),
@@ -139,7 +143,7 @@ impl World {
                 | LaneEvent::Retrying(_)
                 | LaneEvent::SpareFailed(_)
                 | LaneEvent::RelocationFailed(_) => {}
-                LaneEvent::Foreign | LaneEvent::Pending => panic!("{event:?}"),
+                LaneEvent::Foreign | LaneEvent::Pending | LaneEvent::ReadBack { .. } => panic!("{event:?}"),
             }
         }
     }
@@ -161,6 +165,29 @@ impl World {
         let requests = self.lane.relocate(5000);
         let events = pump(&mut self.lane, &self.disk, requests);
         self.note(events);
+    }
+
+    /// What comes back is what was appended, from the first one on.
+    fn read_back(&mut self, id: u64, back: u64) {
+        let Some(group) = self.now.groups.get(&id).cloned() else {
+            return;
+        };
+        let first = group.last().saturating_sub(back);
+        if !self.lane.read_back(GroupId(id), LogIndex(first), 3000) {
+            return;
+        }
+        let requests = self.lane.take_requests();
+        let events = pump(&mut self.lane, &self.disk, requests);
+        let [LaneEvent::ReadBack { entries, .. }] = &events[..] else {
+            panic!("{events:?}");
+        };
+        for (entry, index) in entries.iter().zip(first..) {
+            let (term, data) = &group.entries[&index];
+            assert_eq!(
+                (entry.index.0, entry.term.0, &entry.data[..]),
+                (index, *term, &data[..])
+            );
+        }
     }
 
     /// The last thing before a crash: a batch is cut, and its operations run without any sync, or not at all.
@@ -247,6 +274,7 @@ impl World {
             }
             Step::Sync => self.sync(),
             Step::Relocate => self.relocate(),
+            Step::ReadBack(id, back) => self.read_back(*id, *back),
             Step::Settle => {
                 let requests = self.lane.settle();
                 let events = pump(&mut self.lane, &self.disk, requests);

@@ -59,6 +59,31 @@ fn what_a_checkpoint_frees_at_once_is_used_again() {
 }
 
 #[test]
+fn the_more_may_be_kept_the_fewer_segments_are_beyond() {
+    let disk = MemDisk::new();
+    let (mut lane, _) = open(&disk);
+    create(&mut lane, 1);
+    for index in 1..=30 {
+        entry(&mut lane, 1, index, &[0; 3000]);
+        sync(&mut lane, &disk);
+    }
+    let beyond = |keep| {
+        let retained = lane.retained(keep);
+        let group = retained.groups.first().unwrap();
+        assert_eq!(group.bytes_beyond, group.last_beyond.0 * 3040);
+        (group.last_in_oldest.0, group.last_beyond.0)
+    };
+    let bytes = lane.retained_bytes();
+    let (oldest, last) = beyond(u64::MAX);
+    assert!(oldest == last && oldest < 6, "the oldest one in any case");
+    assert_eq!(beyond(bytes - 1), (oldest, oldest));
+    let (same, half) = beyond(bytes / 2);
+    assert!(same == oldest && (12..20).contains(&half), "{half}");
+    let (same, all_closed) = beyond(0);
+    assert!(same == oldest && (25..30).contains(&all_closed), "{all_closed}");
+}
+
+#[test]
 fn many_small_groups_are_copied_forward_and_large_ones_are_named() {
     let disk = MemDisk::new();
     let (mut lane, _) = open(&disk);
@@ -78,7 +103,7 @@ fn many_small_groups_are_copied_forward_and_large_ones_are_named() {
         entry(&mut lane, 40, index, &[0; 3000]);
         sync(&mut lane, &disk);
     }
-    let retained = lane.retained();
+    let retained = lane.retained(u64::MAX);
     assert!(retained.segments >= 3);
     assert_eq!(retained.bytes, lane.retained_bytes());
     // Group 40 has the rest of the segment; then come the others.
@@ -89,9 +114,10 @@ fn many_small_groups_are_copied_forward_and_large_ones_are_named() {
         .unwrap();
     let expected = RetainedGroup {
         group: GroupId(30),
-        bytes_in_oldest: 7040,
+        bytes_beyond: 7040,
         bytes: 7040,
         first: LogIndex(1),
+        last_beyond: LogIndex(1),
         last_in_oldest: LogIndex(1),
     };
     assert_eq!(*large, expected);
@@ -100,7 +126,12 @@ fn many_small_groups_are_copied_forward_and_large_ones_are_named() {
     let requests = lane.relocate(1000);
     pump(&mut lane, &disk, requests);
     sync(&mut lane, &disk);
-    let groups: Vec<u64> = lane.retained().groups.iter().map(|group| group.group.0).collect();
+    let groups: Vec<u64> = lane
+        .retained(u64::MAX)
+        .groups
+        .iter()
+        .map(|group| group.group.0)
+        .collect();
     assert!(
         groups.starts_with(&[30]) && groups.iter().all(|group| *group >= 30),
         "{groups:?}"
@@ -108,7 +139,7 @@ fn many_small_groups_are_copied_forward_and_large_ones_are_named() {
     truncate(&mut lane, 30, 1);
     truncate(&mut lane, 40, 4);
     sync(&mut lane, &disk);
-    assert!(lane.retained().segments < retained.segments + 1);
+    assert!(lane.retained(u64::MAX).segments < retained.segments + 1);
 
     let (_, recovered) = open(&disk);
     for group in 1..=20 {

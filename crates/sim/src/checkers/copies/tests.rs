@@ -25,6 +25,7 @@ fn view(name: &str, replica: u64, applied: u64, messages: u64, copied: Option<u6
         term: Term(1),
         is_leader: false,
         commit: LogIndex(applied),
+        floor: LogIndex(0),
         applied: LogIndex(applied),
         digest: Some(1),
         messages,
