@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const ENTRY_OVERHEAD: usize = size_of::<Entry>();
 /// Applied entries above a pin are kept up to this many times the cache's budget.
 const PINNED_FACTOR: usize = 8;
+/// The same where they cannot be read back.
+const PINNED_FACTOR_IN_MEMORY: usize = 64;
 
 /// See the module.
 pub(crate) struct GroupLog {
@@ -110,8 +112,13 @@ impl GroupLog {
         let newly = self.offset(self.applied + 1)..self.offset(applied + 1);
         self.cached_bytes += self.entries.range(newly).map(entry_bytes).sum::<usize>();
         self.applied = applied;
+        let factor = if self.stored.is_kept() {
+            PINNED_FACTOR
+        } else {
+            PINNED_FACTOR_IN_MEMORY
+        };
         while self.cached_bytes > self.cache_bytes_max {
-            let pinned = self.base.0 >= pin && self.cached_bytes / PINNED_FACTOR <= self.cache_bytes_max;
+            let pinned = self.base.0 >= pin && self.cached_bytes / factor <= self.cache_bytes_max;
             if pinned || !self.drop_first() {
                 break;
             }
@@ -305,14 +312,23 @@ mod tests {
 
     #[test]
     fn a_pin_keeps_what_follows_a_snapshot() {
-        let mut log = GroupLog::new((1, 1), VecDeque::new(), RaftState::default(), 700);
-        for index in 2..20 {
-            log.append(&[entry(index, 1, 100)]);
-            log.set_applied(index, 10);
+        for (is_kept, then) in [(true, 260..280), (false, 70..100)] {
+            let mut log = GroupLog::new((1, 1), VecDeque::new(), RaftState::default(), 700);
+            if is_kept {
+                log.stored_mut().keep();
+            }
+            let mut grow = |range: std::ops::Range<u64>| {
+                for index in range {
+                    log.append(&[entry(index, 1, 100)]);
+                    log.set_applied(index, 10);
+                }
+                log.base().0
+            };
+            assert_eq!(grow(2..20), 10);
+            assert!(then.contains(&grow(20..300)), "as much as fits");
+            log.set_applied(299, u64::MAX);
+            assert!(log.base().0 > 290);
         }
-        assert_eq!(log.base().0, 10);
-        log.set_applied(19, u64::MAX);
-        assert!(log.base().0 > 10);
     }
 
     #[test]

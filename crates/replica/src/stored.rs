@@ -59,6 +59,10 @@ impl Stored {
         self.floor
     }
 
+    pub(crate) const fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
     pub(crate) const fn keep(&mut self) {
         self.is_kept = true;
     }
