@@ -386,6 +386,30 @@ fn a_server_that_comes_back_with_an_empty_store_takes_its_own_place() {
     assert_eq!(ack["seq"], 2, "{ack}");
 }
 
+/// Whoever waits for it to go on with the next server would take the metadata a vote that it has not got back yet.
+#[test]
+fn a_server_with_an_empty_store_is_not_well_before_its_replica_of_the_metadata_votes() {
+    let mut net = three();
+    net.kill(2);
+    net.run(SECOND * 3);
+    let new = net.add(WORKERS, &config(3).replace("server_name: n3", "server_name: n2"));
+    let meta = |net: &Net, node: usize| {
+        let replicas = net.replicas(node).into_iter();
+        replicas.into_iter().find(|view| view.group == GroupId::META)
+    };
+    let mut steps = 0;
+    while health(&mut net, new)["status"] != "ok" {
+        net.run(SECOND / 200);
+        steps += 1;
+        assert!(steps < 3_000, "{}", health(&mut net, new));
+    }
+    let mine = meta(&net, new).unwrap();
+    assert!(mine.voters.contains(&mine.replica), "{mine:?}");
+    net.kill(0);
+    net.run(SECOND * 5);
+    make_at(&mut net, 1, "one", 1);
+}
+
 /// Two servers of one name that both run: neither takes the place of the other.
 #[test]
 fn a_second_server_under_the_name_of_one_that_runs_takes_no_place() {

@@ -454,11 +454,13 @@ impl Slot {
             .max_by_key(|id| self.silence(*id, now).unwrap_or(Duration::MAX))
     }
 
-    /// Whether it votes, and the metadata knows.
+    /// Whether it votes, and the metadata knows. That of the metadata is one of its members, also while another member is
+    /// replaced.
     pub(crate) fn is_settled_voter(&self) -> bool {
         let members = self.raft.members().0;
         let is_me = |one: &Replica| one.id == self.me && one.role == ReplicaRole::Voter;
-        members.is_voter(self.me) && !members.is_joint() && self.replicas.iter().any(is_me)
+        let is_settled = self.is_meta() || !members.is_joint() && self.replicas.iter().any(is_me);
+        members.is_voter(self.me) && is_settled
     }
 
     fn replicas_wanted(&self) -> Option<usize> {

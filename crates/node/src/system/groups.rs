@@ -120,7 +120,7 @@ impl Core {
             return false;
         }
         // Before it votes, the others cannot do without another one yet.
-        if !slot.is_meta() && !slot.is_settled_voter() {
+        if !slot.is_settled_voter() {
             return false;
         }
         let applied = slot.raft.applied_index();
