@@ -175,13 +175,12 @@ impl StreamEntry {
         voters().filter(|replica| !replica.lost).count() * 2 <= voters().count()
     }
 
-    /// Whether nothing of it is left that a group could go on from. A replica that is being added may have all of it by
-    /// now, and says what it has.
-    #[must_use]
-    pub fn has_lost_all(&self) -> bool {
+    /// The replicas that the group could go on from. One that is being added may have all of it by now, and says what it
+    /// has.
+    fn rest(&self) -> impl Iterator<Item = &Replica> {
         let is_new = |replica: &Replica| replica.role == ReplicaRole::Learner && replica.present.is_none();
-        let has_nothing = |replica: &Replica| replica.lost || is_new(replica);
-        self.replicas.iter().all(has_nothing)
+        let replicas = self.replicas.iter();
+        replicas.filter(move |replica| !replica.lost && !is_new(replica))
     }
 
     fn specs(&self) -> impl Iterator<Item = &StreamSpec> {
@@ -327,6 +326,13 @@ impl Meta {
     /// All servers, by id.
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.servers.values()
+    }
+
+    /// Whether nothing is left of a stream in memory: its replicas are lost, or on servers that were removed and, as far as
+    /// is known, will not be there again with what they had.
+    pub fn has_nothing_left(&self, entry: &StreamEntry, is_gone: impl Fn(NodeId) -> bool) -> bool {
+        let is_left = |one: &Replica| self.servers.contains_key(&one.node) || !is_gone(one.node);
+        entry.spec.is_memory() && !entry.rest().any(is_left)
     }
 
     /// The server with this id.

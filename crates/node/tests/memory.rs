@@ -388,3 +388,28 @@ fn a_server_that_starts_anew_after_another_was_removed_gets_its_replicas_again()
         assert!(health.contains("\"status\":\"ok\""), "{health}");
     }
 }
+
+/// What it had is gone with its process.
+#[test]
+fn a_stream_whose_only_server_was_removed_is_there_again_and_empty() {
+    let mut bed = Bed::new(3);
+    let made = |bed: &mut Bed, name: &str| {
+        let body = format!(r#"{{"name":"{name}","storage":"memory","num_replicas":1}}"#);
+        let made = bed.ask(0, &format!("$JS.API.STREAM.CREATE.{name}"), &body);
+        assert_eq!(made["did_create"], true, "{made}");
+        assert_eq!(bed.ask(0, name, "x")["seq"], 1);
+        bed.net.replica(2, name).is_some()
+    };
+    let name = (0..9).map(|n| format!("alone{n}"));
+    let name = name.into_iter().find(|name| made(&mut bed, name)).unwrap();
+    bed.net.kill(2);
+    bed.net.run(SECOND * 6);
+    let removed = bed
+        .net
+        .ask_json("s", 0, "$JS.API.SERVER.REMOVE", r#"{"peer":"n2"}"#);
+    assert_eq!(removed["success"], true, "{removed}");
+    bed.net.run(SECOND * 5);
+    let info = bed.ask(0, &format!("$JS.API.STREAM.INFO.{name}"), "");
+    assert_eq!(info["state"]["messages"], 0, "{info}");
+    assert_eq!(bed.ask(0, &name, "x")["seq"], 1);
+}

@@ -133,7 +133,7 @@ impl Meta {
     ) -> Result<MetaOutcome, MetaOutcome> {
         let old = self.by_group(group)?.clone();
         let formed = old.state != GroupState::Forming;
-        if formed && !(old.spec.is_memory() && old.has_lost_all()) {
+        if formed && !self.has_nothing_left(&old, |_| true) {
             return Err(MetaOutcome::Conflict);
         }
         // The stream that gives way must not count against the servers that may take it.

@@ -483,7 +483,7 @@ fn the_first_record_of_a_replica_counts_and_only_what_was_recorded_is_lost() {
     assert!(!entry.has_lost_majority());
     apply(&mut meta, vec![present(5, 12), lost(5)]);
     let entry = meta.stream("A", "S").unwrap();
-    assert!(entry.has_lost_majority() && !entry.has_lost_all());
+    assert!(entry.has_lost_majority() && !meta.has_nothing_left(entry, |_| true));
 }
 
 #[test]
@@ -615,7 +615,7 @@ fn a_memory_stream_of_which_only_what_is_new_is_left_is_formed_anew() {
     }
     apply(&mut meta, vec![survives(group, ids[2], 1, 1)]);
     let entry = meta.stream("A", "M").unwrap();
-    assert!(entry.has_lost_all() && entry.state == GroupState::Formed);
+    assert!(meta.has_nothing_left(entry, |_| true) && entry.state == GroupState::Formed);
 }
 
 #[test]
@@ -656,7 +656,7 @@ fn a_memory_stream_goes_on_from_a_replica_that_is_being_added() {
     for replica in [ids[0], ids[1]] {
         apply(&mut meta, vec![MetaCommand::ReplicaLost { group, replica }]);
     }
-    assert!(!meta.stream("A", "M").unwrap().has_lost_all());
+    assert!(!meta.has_nothing_left(meta.stream("A", "M").unwrap(), |_| true));
     let reform = MetaCommand::GroupReform { group, hint };
     assert_eq!(apply(&mut meta, vec![reform]), ["0: Conflict"]);
     apply(&mut meta, vec![survives(group, added, 1, 5)]);
@@ -681,9 +681,42 @@ fn a_memory_stream_does_not_wait_for_a_server_that_was_removed() {
         ],
     );
     let entry = meta.stream("A", "M").unwrap();
-    assert!(entry.replicas[2].lost && !entry.has_lost_all());
+    assert!(entry.replicas[2].lost && !meta.has_nothing_left(entry, |_| true));
     apply(&mut meta, vec![survives(group, ids[0], 1, 5)]);
     assert_eq!(meta.stream("A", "M").unwrap().state, GroupState::Rescued);
+}
+
+#[test]
+fn a_memory_stream_whose_only_server_was_removed_is_formed_anew_on_another() {
+    let reform = |name: &str, more: &str| {
+        let meta = &mut cluster_of_three();
+        let (group, _) = formed(meta, name, more, 1);
+        let node = meta.stream("A", name).unwrap().replicas[0].node;
+        let all = hint(&[1, 2, 3]);
+        let candidates = all.candidates.into_iter().filter(|one| one.node != node);
+        let hint = PlacementHint {
+            candidates: candidates.collect(),
+            ..all
+        };
+        let reform = MetaCommand::GroupReform { group, hint };
+        let before = apply(meta, vec![reform.clone()]);
+        apply(meta, vec![MetaCommand::ServerLeave { node }]);
+        let is_left = |is_gone: bool| !meta.has_nothing_left(meta.stream("A", name).unwrap(), |_| is_gone);
+        let left = (is_left(false), is_left(true));
+        let after = apply(meta, vec![reform]);
+        let now = meta.stream("A", name).unwrap().replicas[0].node;
+        (before, left, after, now != node)
+    };
+    let conflict = vec!["0: Conflict".to_owned()];
+    let (before, left, after, moved) = reform("M", r#","storage":"memory""#);
+    assert_eq!(
+        (before, left, moved),
+        (conflict.clone(), (true, false), true),
+        "{after:?}"
+    );
+    // What is on a disk may come back.
+    let on_disk = reform("S", "");
+    assert_eq!(on_disk, (conflict.clone(), (true, true), conflict, false));
 }
 
 #[test]

@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::{EntryBuilder, WindowKey};
-use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{
     GroupState, Meta, MetaCommand, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
 };
@@ -306,7 +305,7 @@ impl Core {
         let beyond_help = |entry: &&StreamEntry| match entry.state {
             GroupState::Forming => entry.has_lost_majority(),
             GroupState::Formed | GroupState::Rescued => {
-                entry.spec.storage == Storage::Memory && entry.has_lost_all()
+                meta.has_nothing_left(entry, |node| !self.is_online(node))
             }
         };
         let groups: Vec<(GroupId, String)> = meta
