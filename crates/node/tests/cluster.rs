@@ -215,10 +215,11 @@ fn a_restarted_node_is_met_again() {
     let bob = net.client(1, 0);
     net.tell(bob, "SUB a 1\r\n");
     net.kill(2);
-    net.run(SECOND);
+    net.run(SECOND * 13 / 10);
     assert_eq!(peers_up(&net, 1), [1]);
     net.restart(2, 1, &config("n2", &[0, 1, 2], ""), 1);
-    net.run(SECOND * 4);
+    // The others do not wait for their next attempts: it has come to them.
+    net.run(SECOND / 10);
     assert_mesh(&net);
     let carol = net.client(2, 0);
     net.tell(carol, "PUB a 1\r\nx\r\n");

@@ -201,6 +201,20 @@ impl Dials {
         })
     }
 
+    /// A node has opened a connection by itself: it is there, so that it need not be waited for. Which of the addresses of the
+    /// configuration is its own may not be known yet, or it may have another id than before.
+    pub(crate) fn is_there(&mut self, node: NodeId, now: Mono) {
+        for target in &mut self.targets {
+            let may_be_it = target.configured || target.node == Some(node);
+            if target.standby || target.is_open() || !may_be_it {
+                continue;
+            }
+            if let Lane::Waiting(at) = &mut target.lanes[CLIENT] {
+                *at = now.min(*at);
+            }
+        }
+    }
+
     /// Whether the node is about to be reached or is reached.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.targets
@@ -443,6 +457,28 @@ mod tests {
             .collect();
         assert_eq!(due.iter().map(|a| &**a).collect::<Vec<_>>(), ["a:1", "alias:1"]);
         assert_eq!(dials.configured(), (2, 2));
+    }
+
+    #[test]
+    fn a_node_that_is_there_is_not_waited_for() {
+        let mut dials = Dials::new(PACE);
+        dials.configure("a:1".into(), None, secs(0));
+        assert!(dials.learn(&"b:2".into(), secs(0)));
+        for n in 1..3 {
+            let attempt = dial(&mut dials, secs(0), n).expect("due");
+            dials.failed(attempt.target, attempt.lane, key(n), secs(0), CALM);
+        }
+        assert_eq!(dials.next_due(), Some(secs(1)));
+        dials.is_there(NodeId(7), Mono(5));
+        assert_eq!(dials.next_due(), Some(Mono(5)));
+        let first = dial(&mut dials, Mono(5), 3).expect("now");
+        assert_eq!(&*first.address, "a:1", "the other one is not known to be its own");
+        assert!(dials.due(Mono(5)).is_none());
+        assert!(dials.welcomed(first.target, first.lane, key(3), NodeId(7), Mono(6)));
+        dials.failed(first.target, LaneKind::Client, key(3), secs(3), CALM);
+        dials.is_there(NodeId(7), secs(9));
+        let again = dials.due(secs(4)).map(|attempt| attempt.address);
+        assert_eq!(again.as_deref(), Some("a:1"), "it never takes longer by that");
     }
 
     #[test]

@@ -240,6 +240,8 @@ impl Links {
         }
         greeting.routes.iter().for_each(|url| self.learn(url));
         if link.lane == LaneKind::Client {
+            self.dials.is_there(node, self.now.mono);
+            self.recheck = true;
             self.gossip();
         }
     }
