@@ -4,7 +4,7 @@
 # LOGS=folder keeps each program's whole output (default: target/conformance/logs). Exit 1 if any program failed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-programs="s1 s2 a1 a2 a3 a4 a5 a6 a7 a8 a9 a10 a11 a12 a13 a14 a15 kill_publish cli_walk"
+programs="s1 s2 a1 a2 a3 a4 a5 a6 a7 a8 a9 a10 a11 a12 a13 a14 a15 kill_publish rolling cli_walk"
 flags=()
 while [[ $# -gt 0 ]]; do
   case "$1" in

@@ -315,6 +315,31 @@ fn a_replica_that_was_deleted_while_its_server_was_away_takes_nothing_more() {
     );
 }
 
+/// Its server looks whether the stream is still there, and no longer than that takes.
+#[test]
+fn what_waits_for_the_only_replica_is_taken_soon_after_its_server_has_started() {
+    let mut net = three();
+    let alone = (0..6).map(|n| format!("alone{n}")).find(|name| {
+        make_at(&mut net, 0, name, 1);
+        view(&net, 2, name).is_some()
+    });
+    let alone = alone.unwrap();
+    net.kill(2);
+    net.run(SECOND * 13 / 10);
+    let client = net.open(0, 0, Listener::Client);
+    net.tell(
+        client,
+        &format!(
+            "CONNECT {{\"user\":\"a\",\"pass\":\"p\",\"verbose\":false}}\r\nSUB in 1\r\nPUB {alone} in 1\r\ny\r\n"
+        ),
+    );
+    net.run(SECOND / 10);
+    net.restart(2, WORKERS, &config(2), 1);
+    net.run(SECOND / 2);
+    let heard = net.hear(client);
+    assert!(heard.contains("\"seq\":2"), "{heard}");
+}
+
 /// There is nothing that the server of its only replica could have missed.
 #[test]
 fn a_stream_that_is_made_right_after_the_start_takes_what_is_published_at_once() {

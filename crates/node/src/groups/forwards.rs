@@ -137,9 +137,13 @@ impl Core {
         let now = self.log_time();
         let (group, sender) = (forward.group, forward.sender);
         if self.leads(group) {
-            if self.is_held_up(group) || self.may_be_deleted(group) {
+            if self.is_held_up(group) {
                 // Nothing more is kept for a log that cannot be written. The sender sends it again.
                 return;
+            }
+            if self.may_be_deleted(group) {
+                let hint = Some(self.shared.identity.node);
+                return self.tell_sender(sender, Cell::NotLeader { group, sender, hint });
             }
             self.let_in(&forward);
             if let Some(slot) = self.slot_mut(group) {
