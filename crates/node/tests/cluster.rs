@@ -399,9 +399,11 @@ fn a_publisher_does_not_wait_long_for_a_receiver_that_is_stuck() {
     net.hear(alice);
     net.tell(alice, "PING\r\n");
     assert_eq!(net.hear(alice), "", "the publisher is paused");
-    net.run(SECOND + SECOND / 2);
+    let lines = net::log::said(|| net.run(SECOND + SECOND / 2));
     assert_eq!(net.hear(alice), "PONG\r\n");
     assert!(net.is_closed(bob), "cut with more than max_pending");
+    let detected = "Slow Consumer Detected: MaxPending of 16777216 Exceeded";
+    assert!(lines.iter().any(|line| line.contains(detected)), "{lines:?}");
 }
 
 #[test]

@@ -298,7 +298,6 @@ impl Core {
         let limit = self.settings.max_pending;
         if let Some(client) = self.client(key) {
             tracing::info!(
-                target: "client",
                 "{} - Slow Consumer Detected: MaxPending of {limit} Exceeded ({pending} bytes pending)",
                 client.label
             );
@@ -311,7 +310,6 @@ impl Core {
         let deadline = self.settings.write_deadline;
         if let Some(client) = self.client(key) {
             tracing::info!(
-                target: "client",
                 "{} - Slow Consumer Detected: WriteDeadline of {deadline:?} exceeded with {pending} bytes pending",
                 client.label
             );

@@ -25,8 +25,9 @@ impl Visit for Message {
 }
 
 impl Subscriber for Lines {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    /// What the server writes down, at all levels.
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tidelock")
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
