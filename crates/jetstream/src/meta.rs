@@ -76,6 +76,8 @@ pub enum ReplicaRole {
     Voter,
     /// It is being filled.
     Learner,
+    /// It counts towards the quorum until another one does in its place; then it goes.
+    Leaving,
 }
 
 /// One replica of a stream's group.
@@ -469,6 +471,9 @@ impl Meta {
             MetaCommand::UpdateFinish { group, rev } => self.update_end(group, rev, true, fx),
             MetaCommand::UpdateRevert { group, rev } => self.update_end(group, rev, false, fx),
             MetaCommand::ReplicaAdd { group, node, hint } => self.replica_add(group, node, &hint, fx),
+            MetaCommand::ReplicaReplace { group, replica, hint } => {
+                self.replica_replace(group, replica, &hint, fx)
+            }
             MetaCommand::ReplicaPromote { group, replica } => self.replica_promote(group, replica, fx),
             MetaCommand::ReplicaRemove { group, replica } => self.replica_remove(group, replica, fx),
         }
@@ -513,6 +518,7 @@ fn spec_of(command: &MetaCommand) -> Result<Option<StreamSpec>, MetaError> {
         | MetaCommand::UpdateRevert { .. }
         | MetaCommand::ReplicaAdd { .. }
         | MetaCommand::ReplicaLost { .. }
+        | MetaCommand::ReplicaReplace { .. }
         | MetaCommand::ReplicaPromote { .. }
         | MetaCommand::ReplicaRemove { .. } => Ok(None),
     }

@@ -340,6 +340,102 @@ fn what_waits_for_the_only_replica_is_taken_soon_after_its_server_has_started() 
     assert!(heard.contains("\"seq\":2"), "{heard}");
 }
 
+/// The stream stays where it is; no other server is to have anything of it.
+#[test]
+fn servers_are_well_although_the_only_replica_of_a_stream_is_on_one_that_was_removed() {
+    let mut net = three();
+    let is_on_the_third = |net: &mut Net, name: &String| {
+        make_at(net, 0, name, 1);
+        view(net, 2, name).is_some()
+    };
+    let names: Vec<String> = (0..6).map(|n| format!("alone{n}")).collect();
+    assert!(names.iter().any(|name| is_on_the_third(&mut net, name)));
+    net.kill(2);
+    net.run(SECOND * 6);
+    remove_at(&mut net, 0, 2);
+    net.run(SECOND * 3);
+    for node in 0..2 {
+        assert_eq!(
+            health(&mut net, node)["status"],
+            "ok",
+            "{}",
+            health(&mut net, node)
+        );
+    }
+}
+
+/// Takes a replica off a server, in the name of the user.
+fn take_off(net: &mut Net, stream: &str, node: usize) {
+    let body = format!(r#"{{"peer":"n{node}"}}"#);
+    let answer = ask(net, "a", &format!("$JS.API.STREAM.PEER.REMOVE.{stream}"), &body);
+    assert_eq!(answer["success"], true, "{answer}");
+}
+
+/// Two replicas are a majority only together: the one that is to go is needed until there is another one.
+#[test]
+fn a_replica_that_is_taken_off_a_server_is_needed_until_another_one_is_there() {
+    for storage in ["file", "memory"] {
+        let mut net = three();
+        let body = format!(r#"{{"name":"S","subjects":["s"],"num_replicas":2,"storage":"{storage}"}}"#);
+        let made = ask(&mut net, "a", "$JS.API.STREAM.CREATE.S", &body);
+        assert_eq!(made["did_create"], true, "{made}");
+        let mut messages = 0;
+        for leads in [false, true, false] {
+            messages += 1;
+            assert_eq!(ask(&mut net, "a", "s", "x")["seq"], messages);
+            let has = |net: &Net, node: &usize| view(net, *node, "S").is_some();
+            let before: Vec<usize> = (0..3).filter(|node| has(&net, node)).collect();
+            let goes = before.iter().copied();
+            let mut goes = goes.filter(|node| view(&net, *node, "S").unwrap().is_leader == leads);
+            let goes = goes.next().unwrap();
+            take_off(&mut net, "S", goes);
+            net.run(SECOND * 5);
+            let after: Vec<usize> = (0..3).filter(|node| has(&net, node)).collect();
+            assert!(
+                after.len() == 2 && !after.contains(&goes),
+                "{before:?} {goes} {after:?}"
+            );
+            let expected: Vec<_> = after.iter().map(|node| (format!("n{node}"), true)).collect();
+            assert_eq!(replicas(&mut net, "S"), expected, "{storage}");
+            let one = view(&net, after[0], "S").unwrap();
+            assert_eq!((one.voters.len(), one.messages), (2, messages));
+            assert_eq!(
+                Some(one.digest),
+                view(&net, after[1], "S").map(|other| other.digest)
+            );
+            for node in 0..3 {
+                assert_eq!(health(&mut net, node)["status"], "ok");
+            }
+        }
+    }
+}
+
+/// The one that is gone cannot vote for it: of three the other two do.
+#[test]
+fn a_replica_is_taken_off_a_server_that_is_down() {
+    let mut net = Net::new();
+    for node in 0..4 {
+        net.add(WORKERS, &config_of(4, node));
+    }
+    net.run(SECOND * 5);
+    make_at(&mut net, 0, "S", 3);
+    let goes = (1..4).find(|node| view(&net, *node, "S").is_some()).unwrap();
+    net.kill(goes);
+    net.run(SECOND * 5);
+    take_off(&mut net, "S", goes);
+    net.run(SECOND * 8);
+    let expected: Vec<_> = (0..4)
+        .filter(|node| *node != goes)
+        .map(|node| (format!("n{node}"), true))
+        .collect();
+    assert_eq!(replicas(&mut net, "S"), expected);
+    net.restart(goes, WORKERS, &config_of(4, goes), 1);
+    net.run(SECOND * 5);
+    assert_eq!(view(&net, goes, "S"), None);
+    assert_eq!(replicas(&mut net, "S"), expected);
+    assert_eq!(ask(&mut net, "a", "S", "x")["seq"], 2);
+}
+
 /// There is nothing that the server of its only replica could have missed.
 #[test]
 fn a_stream_that_is_made_right_after_the_start_takes_what_is_published_at_once() {

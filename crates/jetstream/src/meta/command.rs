@@ -233,6 +233,18 @@ pub enum MetaCommand {
         /// Where it may be, if no server is named.
         hint: PlacementHint,
     },
+    /// A further replica, which is to take the place of another one. That stays what it is until the new one votes: the group
+    /// may need its vote, or what only it has.
+    ReplicaReplace {
+        /// The group.
+        #[serde(with = "ids::group")]
+        group: GroupId,
+        /// The replica that is to go.
+        #[serde(with = "ids::replica")]
+        replica: ReplicaId,
+        /// Where the new one may be; not where there is one.
+        hint: PlacementHint,
+    },
     /// A learner has caught up and votes.
     ReplicaPromote {
         /// The group.

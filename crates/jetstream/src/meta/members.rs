@@ -106,18 +106,54 @@ impl Meta {
         hint: &PlacementHint,
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
-        let stream = self.by_group(group)?;
-        let spec = stream.spec.clone();
-        let taken: Vec<NodeId> = stream.nodes().collect();
+        let stream = self.by_group(group)?.clone();
         let node = match node {
             Some(node) if self.servers.contains_key(&node) => node,
             Some(_) => return Err(ApiErrorCode::ClusterServerNotMember.into()),
-            None => placement::place(self, &spec, hint, &taken, 1)
-                .map_err(MetaOutcome::Refused)?
-                .first()
-                .copied()
-                .ok_or(ApiErrorCode::PeerRemap)?,
+            None => self.further_node(&stream, hint)?,
         };
+        self.add_learner(group, node, fx)
+    }
+
+    /// A replica is to go, and another one to take its place.
+    pub(super) fn replica_replace(
+        &mut self,
+        group: GroupId,
+        id: ReplicaId,
+        hint: &PlacementHint,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
+        let stream = self.by_group(group)?.clone();
+        let replica = stream.replica(id).ok_or(ApiErrorCode::ClusterPeerNotMember)?;
+        if replica.role == ReplicaRole::Leaving {
+            return Err(ApiErrorCode::ClusterPeerNotMember.into());
+        }
+        let node = self.further_node(&stream, hint)?;
+        if replica.role == ReplicaRole::Learner {
+            // It has no vote, and nothing that others lack.
+            self.replica_remove(group, id, fx)?;
+        } else {
+            member(self.by_group(group)?, id)?.role = ReplicaRole::Leaving;
+        }
+        self.add_learner(group, node, fx)
+    }
+
+    /// The best server for one more replica of a stream.
+    fn further_node(&self, stream: &StreamEntry, hint: &PlacementHint) -> Result<NodeId, MetaOutcome> {
+        let taken: Vec<NodeId> = stream.nodes().collect();
+        let nodes = placement::place(self, &stream.spec, hint, &taken, 1).map_err(MetaOutcome::Refused)?;
+        nodes
+            .first()
+            .copied()
+            .ok_or_else(|| ApiErrorCode::PeerRemap.into())
+    }
+
+    fn add_learner(
+        &mut self,
+        group: GroupId,
+        node: NodeId,
+        fx: &mut impl MetaEffects,
+    ) -> Result<MetaOutcome, MetaOutcome> {
         let replica = Replica {
             id: self.new_replica(),
             node,

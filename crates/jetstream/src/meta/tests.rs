@@ -817,7 +817,7 @@ proptest! {
     /// Any mix of commands: what the checkpoint brings back is the same and goes the same way; ids are unique; no
     /// two streams of an account overlap.
     #[test]
-    fn invariants_hold_under_any_commands(steps in prop::collection::vec((0u8..13, 0u64..6, 1u64..4), 1..40)) {
+    fn invariants_hold_under_any_commands(steps in prop::collection::vec((0u8..14, 0u64..6, 1u64..4), 1..40)) {
         let mut meta = cluster_of_three();
         let mut twin = meta.clone();
         for (kind, a, b) in steps {
@@ -834,6 +834,7 @@ proptest! {
                 9 => MetaCommand::ReplicasPresent { group, replicas: vec![replica], boot: BootId(u128::from(b)) },
                 10 => MetaCommand::ReplicaLost { group, replica },
                 11 => MetaCommand::ReplicaSurvives { group, survivor: Survivor { replica, term: a, index: b } },
+                12 => MetaCommand::ReplicaReplace { group, replica, hint: hint(&[1, 2, 3]) },
                 _ => MetaCommand::GroupReform { group, hint: hint(&[1, 2, 3]) },
             };
             apply(&mut meta, vec![command.clone()]);

@@ -150,7 +150,12 @@ impl Core {
             .ok_or(ApiErrorCode::StreamNotFound)?;
         let node = self
             .server_named(&wanted.peer)
-            .filter(|node| entry.nodes().any(|member| member == *node))
+            .filter(|node| {
+                entry
+                    .replicas
+                    .iter()
+                    .any(|one| one.node == *node && one.role != ReplicaRole::Leaving)
+            })
             .ok_or(ApiErrorCode::ClusterPeerNotMember)?;
         let hint = self.placement_hint();
         let spare = hint

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidelock_base::{AccountId, GroupId, LogIndex, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::command::{EntryBuilder, WindowKey};
+use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::meta::{
     GroupState, Meta, MetaCommand, MetaOutcome, PlacementHint, Replica, ReplicaRole, Server, StreamEntry,
 };
@@ -242,7 +243,7 @@ impl Core {
         let removed: Vec<ReplicaId> = slot
             .replicas
             .iter()
-            .filter(|replica| replica.role == ReplicaRole::Voter || replica.lost)
+            .filter(|replica| replica.role != ReplicaRole::Learner || replica.lost)
             .filter(|replica| !members.contains(replica.id))
             .map(|replica| replica.id)
             .collect();
@@ -327,9 +328,8 @@ impl Core {
     /// replica that it has not got twice.
     pub(crate) fn awaits_replica(&self, entry: &StreamEntry) -> bool {
         let Some(meta) = self.meta() else { return false };
-        // Those that are lost, or whose servers are gone, are about to leave the list.
-        let stays = |replica: &&Replica| !replica.lost && meta.server(replica.node).is_some();
-        let stay = entry.replicas.iter().filter(stays).count();
+        // One on a server that was removed is not replaced as long as the others cannot do without it.
+        let stay = to_stay(&entry.replicas).len();
         let lacks = usize::from(entry.spec.num_replicas).saturating_sub(stay);
         let me = self.shared.identity.node;
         if lacks == 0 {
@@ -400,7 +400,8 @@ impl Core {
         self.groups.membership_at = Some(self.now.mono);
     }
 
-    /// Gives a replica up and wants another in its place.
+    /// Gives a replica up and wants another in its place. What a stream in memory had on a server that is not reached is
+    /// gone; all others stay until they are replaced.
     pub(crate) fn replace_replica(&mut self, group: GroupId, node: NodeId, waiter: Waiter) -> bool {
         let Some(entry) = self.meta().and_then(|meta| meta.stream_of_group(group)) else {
             return false;
@@ -408,9 +409,13 @@ impl Core {
         let Some(replica) = entry.replicas.iter().find(|replica| replica.node == node) else {
             return false;
         };
-        let command = MetaCommand::ReplicaRemove {
-            group,
-            replica: replica.id,
+        let replica = replica.id;
+        let is_gone = entry.spec.storage == Storage::Memory && !self.is_online(node);
+        let command = if is_gone {
+            MetaCommand::ReplicaLost { group, replica }
+        } else {
+            let hint = self.placement_hint();
+            MetaCommand::ReplicaReplace { group, replica, hint }
         };
         self.meta_command(command, waiter);
         true
@@ -425,9 +430,10 @@ pub(super) fn say_reformed(name: &str, done: Done<'_>) {
     }
 }
 
-/// The listed replicas that are not lost.
+/// The listed replicas that are neither lost nor leaving.
 fn to_stay(replicas: &[Replica]) -> Vec<ReplicaId> {
-    let stay = replicas.iter().filter(|replica| !replica.lost);
+    let stays = |replica: &&Replica| !replica.lost && replica.role != ReplicaRole::Leaving;
+    let stay = replicas.iter().filter(stays);
     stay.map(|replica| replica.id).collect()
 }
 

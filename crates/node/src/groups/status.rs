@@ -7,6 +7,7 @@ use tidelock_api::{ClusterInfo, DesiredInfo, DesiredPeer, DesiredStatus, Nanos, 
 use tidelock_auth::hash8;
 use tidelock_base::{BootId, GroupId, Mono, NodeId, ReplicaId};
 use tidelock_jetstream::config::Storage;
+use tidelock_jetstream::meta::ReplicaRole;
 use tidelock_jetstream::stream::{Consumer, Stream};
 
 /// A replica that has been silent for longer is not current; nats-server counts so, too.
@@ -84,7 +85,7 @@ impl Core {
         let mut replicas: Vec<PeerInfo> = slot
             .replicas
             .iter()
-            .filter(|replica| replica.node != me)
+            .filter(|replica| replica.node != me && replica.role != ReplicaRole::Leaving)
             .map(|replica| self.peer_info(slot, replica.id, replica.node))
             .collect();
         replicas.sort_by(|a, b| a.name.cmp(&b.name));
