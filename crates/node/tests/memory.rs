@@ -203,6 +203,8 @@ fn of_several_that_are_left_the_one_with_the_longest_log_goes_on() {
     bed.publish(leader, 50);
     let behind = bed.net.replica(others[0], "M").unwrap().messages;
     assert_eq!(behind, MESSAGES);
+    bed.net.kill(leader);
+    bed.net.hold_lane(leader, others[0], LaneKind::Log, false);
     let lines = bed.start_anew(&[leader, others[1], others[2]]);
     assert_eq!(said(&lines, GOES_ON), 1);
     bed.assert_whole(MESSAGES + 50);

@@ -128,6 +128,9 @@ impl Meta {
         if replica.role == ReplicaRole::Leaving {
             return Err(ApiErrorCode::ClusterPeerNotMember.into());
         }
+        if !others_vote(&stream, id) {
+            return Err(ApiErrorCode::PeerRemap.into());
+        }
         let node = self.further_node(&stream, hint)?;
         if replica.role == ReplicaRole::Learner {
             // It has no vote, and nothing that others lack.
@@ -231,11 +234,7 @@ impl Meta {
     ) -> Result<MetaOutcome, MetaOutcome> {
         let stream = self.by_group(group)?;
         let replica = *stream.replica(id).ok_or(ApiErrorCode::ClusterPeerNotMember)?;
-        let others_vote = stream
-            .replicas
-            .iter()
-            .any(|other| other.id != id && other.role == ReplicaRole::Voter);
-        if !others_vote {
+        if !others_vote(stream, id) {
             return Err(ApiErrorCode::PeerRemap.into());
         }
         stream.replicas.retain(|other| other.id != id);
@@ -307,6 +306,12 @@ fn replicas_changed(stream: &mut StreamEntry, fx: &mut impl MetaEffects) {
 }
 
 /// A replica of a stream.
+/// Whether a stream has voters that stay beside this one.
+fn others_vote(stream: &StreamEntry, id: ReplicaId) -> bool {
+    let mut others = stream.replicas.iter().filter(|other| other.id != id);
+    others.any(|other| other.role == ReplicaRole::Voter)
+}
+
 fn member(stream: &mut StreamEntry, id: ReplicaId) -> Result<&mut Replica, ApiErrorCode> {
     let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
     replica.ok_or(ApiErrorCode::ClusterPeerNotMember)
