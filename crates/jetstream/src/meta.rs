@@ -475,7 +475,11 @@ impl Meta {
                 self.replica_replace(group, replica, &hint, fx)
             }
             MetaCommand::ReplicaPromote { group, replica } => self.replica_promote(group, replica, fx),
-            MetaCommand::ReplicaRemove { group, replica } => self.replica_remove(group, replica, fx),
+            MetaCommand::ReplicaRemove {
+                group,
+                replica,
+                again,
+            } => self.replica_remove(group, replica, again, fx),
         }
     }
 

@@ -51,8 +51,9 @@ pub struct Group {
     pub(crate) role: RoleChange,
     pub(crate) removed: bool,
     pub(crate) failure: Option<Failure>,
-    /// The term and index of the furthest commit that a leader has told of.
+    /// The term and index of the furthest commit that a leader has told of, and when one was told of last.
     pub(crate) told: (u64, u64),
+    pub(crate) told_at: Mono,
     pub(crate) now: Mono,
     tick_at: Mono,
     timeout: Timeout,
@@ -111,6 +112,7 @@ impl Group {
             removed: false,
             failure: None,
             told: (0, 0),
+            told_at: Mono(0),
             now,
             tick_at: next_tick(&config, now),
             timeout: Timeout::new(&config.timers),
@@ -331,6 +333,7 @@ impl Group {
         let current = head.term >= self.node.raft.term;
         if let Some(commit) = head.leaders_commit() {
             self.told = self.told.max((head.term, commit));
+            self.told_at = self.now;
         }
         match head.kind {
             Kind::ReadAsk | Kind::ReadGrant | Kind::ReadRefuse | Kind::Confirm | Kind::Confirmed => {

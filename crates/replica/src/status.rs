@@ -5,7 +5,7 @@ use crate::errors::Failure;
 use crate::group::Group;
 use crate::member::Members;
 use raft::{ProgressState, StateRole};
-use tidelock_base::{LogIndex, ReplicaId, Term};
+use tidelock_base::{LogIndex, Mono, ReplicaId, Term};
 
 /// How a member follows the log, as its leader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,13 @@ impl Group {
         let (term, commit) = self.told;
         let told = if term == self.node.raft.term { commit } else { 0 };
         self.commit().max(LogIndex(told))
+    }
+
+    /// The same, if the leader of the present term has told it since `since`.
+    #[must_use]
+    pub fn told_commit(&self, since: Mono) -> Option<LogIndex> {
+        let is_told = self.told.0 == self.node.raft.term && self.told_at >= since;
+        is_told.then(|| self.leaders_commit())
     }
 
     /// Index of the last entry, durable or not.

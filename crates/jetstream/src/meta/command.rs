@@ -262,5 +262,7 @@ pub enum MetaCommand {
         /// The replica.
         #[serde(with = "ids::replica")]
         replica: ReplicaId,
+        /// Its server is there and gets another one, if the replica was lost.
+        again: bool,
     },
 }

@@ -134,7 +134,7 @@ impl Meta {
         let node = self.further_node(&stream, hint)?;
         if replica.role == ReplicaRole::Learner {
             // It has no vote, and nothing that others lack.
-            self.replica_remove(group, id, fx)?;
+            self.replica_remove(group, id, false, fx)?;
         } else {
             member(self.by_group(group)?, id)?.role = ReplicaRole::Leaving;
         }
@@ -230,6 +230,7 @@ impl Meta {
         &mut self,
         group: GroupId,
         id: ReplicaId,
+        again: bool,
         fx: &mut impl MetaEffects,
     ) -> Result<MetaOutcome, MetaOutcome> {
         let stream = self.by_group(group)?;
@@ -238,8 +239,13 @@ impl Meta {
             return Err(ApiErrorCode::PeerRemap.into());
         }
         stream.replicas.retain(|other| other.id != id);
+        let lacks = stream.replicas.len() < usize::from(stream.spec.num_replicas);
         fx.replica_stop(group, &replica);
         replicas_changed(stream, fx);
+        // Whoever waits for that server to be well again waits for the stream to be whole, too.
+        if again && replica.lost && lacks && self.servers.contains_key(&replica.node) {
+            self.add_learner(group, replica.node, fx)?;
+        }
         Ok(MetaOutcome::Done)
     }
 

@@ -374,6 +374,11 @@ fn replicas_are_replaced_one_by_one_and_ids_never_come_back() {
         node,
         hint: hint(&[1, 2, 3]),
     };
+    let remove = |id| MetaCommand::ReplicaRemove {
+        group,
+        replica: ReplicaId(id),
+        again: true,
+    };
     let lines = apply(
         &mut meta,
         vec![
@@ -382,19 +387,10 @@ fn replicas_are_replaced_one_by_one_and_ids_never_come_back() {
                 group,
                 replica: ReplicaId(6),
             },
-            MetaCommand::ReplicaRemove {
-                group,
-                replica: ReplicaId(4),
-            },
+            remove(4),
             add(Some(NodeId(2))),
-            MetaCommand::ReplicaRemove {
-                group,
-                replica: ReplicaId(5),
-            },
-            MetaCommand::ReplicaRemove {
-                group,
-                replica: ReplicaId(6),
-            },
+            remove(5),
+            remove(6),
             add(Some(NodeId(9))),
         ],
     );
@@ -687,6 +683,29 @@ fn a_memory_stream_does_not_wait_for_a_server_that_was_removed() {
 }
 
 #[test]
+fn a_server_that_is_there_gets_another_replica_for_the_one_that_it_has_lost() {
+    for (lost, again) in [(true, true), (true, false), (false, true)] {
+        let mut meta = cluster_of_three();
+        let (group, ids) = formed(&mut meta, "M", r#","storage":"memory""#, 3);
+        let replica = ids[1];
+        let node = meta.stream("A", "M").unwrap().replica(replica).unwrap().node;
+        if lost {
+            apply(&mut meta, vec![MetaCommand::ReplicaLost { group, replica }]);
+        }
+        let remove = MetaCommand::ReplicaRemove {
+            group,
+            replica,
+            again,
+        };
+        apply(&mut meta, vec![remove]);
+        let entry = meta.stream("A", "M").unwrap();
+        let new = entry.replicas.iter().find(|one| one.node == node);
+        let is_new = |one: &Replica| one.role == ReplicaRole::Learner && !one.lost && one.id != replica;
+        assert_eq!(new.map(is_new), (lost && again).then_some(true), "{entry:?}");
+    }
+}
+
+#[test]
 fn a_memory_stream_whose_only_server_was_removed_is_formed_anew_on_another() {
     let reform = |name: &str, more: &str| {
         let meta = &mut cluster_of_three();
@@ -828,7 +847,7 @@ proptest! {
                 3 => MetaCommand::StreamDelete { account: "A".to_owned(), name: name.to_owned() },
                 4 => MetaCommand::ReplicaAdd { group, node: (a > 3).then_some(NodeId(b)), hint: hint(&[1, 2, 3]) },
                 5 => MetaCommand::ReplicaPromote { group, replica },
-                6 => MetaCommand::ReplicaRemove { group, replica },
+                6 => MetaCommand::ReplicaRemove { group, replica, again: a > 2 },
                 7 => MetaCommand::UpdateBegin { account: "A".to_owned(), config: config(name, &["s.b"], ""), rev: a, limits: AccountLimits::default() },
                 8 => MetaCommand::UpdateFinish { group, rev: b },
                 9 => MetaCommand::ReplicasPresent { group, replicas: vec![replica], boot: BootId(u128::from(b)) },

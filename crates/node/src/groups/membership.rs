@@ -240,12 +240,12 @@ impl Core {
             .filter(|replica| replica.role == ReplicaRole::Learner && members.voters.contains(&replica.id))
             .map(|replica| replica.id)
             .collect();
-        let removed: Vec<ReplicaId> = slot
+        let removed: Vec<(ReplicaId, NodeId)> = slot
             .replicas
             .iter()
             .filter(|replica| replica.role != ReplicaRole::Learner || replica.lost)
             .filter(|replica| !members.contains(replica.id))
-            .map(|replica| replica.id)
+            .map(|replica| (replica.id, replica.node))
             .collect();
         let settled = slot.applied() > slot.settled_beyond;
         for replica in promoted {
@@ -261,8 +261,13 @@ impl Core {
             self.command(group, Waiter::Nobody, EntryBuilder::digest_check);
             return;
         }
-        for replica in removed {
-            self.tell_meta(MetaCommand::ReplicaRemove { group, replica });
+        for (replica, node) in removed {
+            let again = self.is_online(node);
+            self.tell_meta(MetaCommand::ReplicaRemove {
+                group,
+                replica,
+                again,
+            });
         }
     }
 

@@ -1,13 +1,10 @@
 //! What the groups of a worker contribute to monitoring, and whether they are well.
-//!
-//! A replica is well if it has a leader and has applied what its leader had committed [`BEHIND_MAX`] ago. To know
-//! that, a mark is set at what is committed now, and moved on when it has been reached.
 
 use super::jetstream::{HealthPart, JetStreamPart, RaftGroup, RaftLog, RaftPeer, StreamPart};
+use super::marks::{BEHIND_MAX, LOOK_EVERY, Seen};
 use crate::groups::{Machine, Slot};
 use crate::worker::Core;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tidelock_api::Time;
 use tidelock_api::monitor::{
     HealthError, HealthzOptions, JszOptions, MetaCluster, RaftGroup as ConsumerGroup, RaftzOptions,
@@ -18,41 +15,16 @@ use tidelock_base::{AccountId, GroupId, LogIndex, Mono, ReplicaId, Term};
 use tidelock_jetstream::config::Storage;
 use tidelock_jetstream::stream::{Consumer, Stream};
 
-/// A replica may be this far behind what its leader had committed, and this long without a word of it.
-const BEHIND_MAX: Duration = Duration::from_secs(2);
-/// How often marks are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// What a replica had to reach.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    index: LogIndex,
-    /// What was committed at the look before: every replica that follows has that by now.
-    before: LogIndex,
-    /// What was committed at the last look.
-    newest: LogIndex,
-    set: Mono,
-    /// Whom it followed then. What the replica had reached under another leader, or before it had lost this one, does
-    /// not count: there may be much that it has not heard of.
-    led: Option<(Term, ReplicaId)>,
-    /// One of the same leader has been reached, and none been missed since.
-    current: bool,
-}
-
-/// How the replicas of a worker follow.
-#[derive(Debug, Default)]
-pub(super) struct Marks {
-    marks: BTreeMap<GroupId, Mark>,
-    look_at: Option<Mono>,
-}
-
-impl Marks {
-    pub(super) const fn next_deadline(&self) -> Option<Mono> {
-        self.look_at
-    }
-}
-
 impl Slot {
+    /// What the leader that this replica follows has told it lately to have committed.
+    fn told(&self, now: Mono) -> Option<LogIndex> {
+        let lately = Mono(
+            now.0
+                .saturating_sub(u64::try_from(BEHIND_MAX.as_nanos()).unwrap_or(u64::MAX)),
+        );
+        self.raft.told_commit(lately)
+    }
+
     /// The leader that this replica follows, or is; `None` if it has not heard of one lately.
     fn followed(&self, now: Mono) -> Option<(Term, ReplicaId)> {
         let leader = self.leader?;
@@ -81,24 +53,13 @@ impl Core {
             .marks
             .retain(|group, _| self.groups.slots.contains_key(group));
         for (group, slot) in &self.groups.slots {
-            let (commit, applied) = (slot.raft.leaders_commit(), slot.raft.applied_index());
-            let led = slot.followed(now);
-            let mark = marks.marks.entry(*group).or_insert(Mark {
-                index: commit,
-                before: LogIndex(0),
-                newest: LogIndex(0),
-                set: now,
-                led,
-                current: false,
-            });
-            mark.before = std::mem::replace(&mut mark.newest, commit);
-            let reached = applied >= mark.index;
-            if mark.led != led || reached {
-                mark.current = mark.led == led && reached;
-                (mark.index, mark.set, mark.led) = (commit, now, led);
-            } else if now.since(mark.set) > BEHIND_MAX {
-                mark.current = false;
-            }
+            let seen = Seen {
+                told: slot.told(now),
+                applied: slot.raft.applied_index(),
+                led: slot.followed(now),
+                committed: slot.raft.leaders_commit(),
+            };
+            marks.marks.entry(*group).or_default().look(now, &seen);
         }
     }
 
@@ -106,15 +67,15 @@ impl Core {
     /// follows; one that has not acknowledged the newest entries yet does so, too.
     pub(crate) fn committed_before(&self, group: GroupId) -> LogIndex {
         let mark = self.system.marks.marks.get(&group);
-        mark.map_or(LogIndex(0), |mark| mark.before)
+        mark.map_or(LogIndex(0), |mark| mark.before())
     }
 
     /// Whether a replica has applied what its leader had committed [`BEHIND_MAX`] ago, as far as it can know.
     fn is_current(&self, slot: &Slot) -> bool {
         let now = self.now.mono;
-        let Some(led) = slot.followed(now).filter(|_| !slot.leads) else {
+        if slot.leads || slot.followed(now).is_none() {
             return slot.leads;
-        };
+        }
         // One that has not heard yet that it is a member knows nothing of what it lacks.
         if slot.is_receiving() || !slot.raft.members().0.contains(slot.me) {
             return false;
@@ -124,11 +85,11 @@ impl Core {
             return false;
         }
         let applied = slot.raft.applied_index();
+        if slot.told(now).is_some_and(|commit| applied >= commit) {
+            return true;
+        }
         let mark = self.system.marks.marks.get(&slot.group);
-        mark.filter(|mark| mark.led == Some(led)).map_or_else(
-            || applied >= slot.raft.leaders_commit(),
-            |mark| applied >= mark.index || (mark.current && now.since(mark.set) <= BEHIND_MAX),
-        )
+        mark.is_some_and(|mark| mark.is_current(now))
     }
 
     /// This worker's streams, with the details that are asked for.

@@ -13,6 +13,7 @@ mod events;
 mod gather;
 mod groups;
 mod jetstream;
+mod marks;
 mod options;
 mod process;
 mod requests;
@@ -47,7 +48,7 @@ pub(crate) struct System {
     /// Monitoring requests by path.
     http_requests: BTreeMap<String, u64>,
     clock: events::Clock,
-    marks: groups::Marks,
+    marks: marks::Marks,
     /// How the worker ends.
     pub(crate) stop: stop::Stop,
 }
