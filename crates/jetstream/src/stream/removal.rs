@@ -5,7 +5,7 @@
 //! whatever its length: the store drops whole blocks, and frees memory and files later.
 
 use super::{Budget, CommandOutcome, Effects, Halt, Progress, Stream};
-use crate::config::{MAX_FIRST_SEQ, Retention};
+use crate::config::{Discard, MAX_FIRST_SEQ, Retention};
 use bytes::Bytes;
 use std::cmp::max;
 use tidelock_base::{ApiError, ApiErrorCode, ConsumerId, StreamSeq};
@@ -291,11 +291,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether discard old has to make room. With discard new a stream is over its limits only after they were
-    /// lowered, and then the oldest leave, too.
+    /// Whether discard old has to make room. With discard new nothing leaves a stream whose limits were lowered: it takes
+    /// no more until there is room.
     pub(super) fn is_over_limits(&self) -> bool {
-        self.config.max_msgs.is_some_and(|max| self.store.msgs() > max)
-            || self.config.max_bytes.is_some_and(|max| self.store.bytes() > max)
+        self.config.discard == Discard::Old
+            && (self.config.max_msgs.is_some_and(|max| self.store.msgs() > max)
+                || self.config.max_bytes.is_some_and(|max| self.store.bytes() > max))
     }
 
     fn trim(&mut self, budget: &mut Budget, fx: &mut impl Effects) -> Result<(), Halt> {

@@ -916,6 +916,28 @@ fn an_update_trims_and_refuses_what_consumers_violate() {
 }
 
 #[test]
+fn nothing_leaves_a_stream_that_discards_what_is_new_when_its_limits_are_lowered() {
+    let mut bed = Bed::new(|config| config.discard = api::Discard::New);
+    bed.publish(&[("s.a", &[]), ("s.b", &[]), ("s.a", &[])]);
+    let mut form = open_config();
+    (form.discard, form.max_msgs, form.max_bytes) = (api::Discard::New, 1, 1);
+    let text = bed.run(|entry| {
+        entry.stream_update(2, &stream_config(&form).encode());
+    });
+    assert_eq!(text, "0: Updated { rev: 2 }\n");
+    assert_eq!(
+        bed.publish(&[("s.a", &[])]),
+        "#4 10077 maximum messages exceeded\n"
+    );
+    form.discard = api::Discard::Old;
+    form.max_bytes = -1;
+    let text = bed.run(|entry| {
+        entry.stream_update(3, &stream_config(&form).encode());
+    });
+    assert_eq!(text, "0: Updated { rev: 3 }\nremoved 1 Limit\nremoved 2 Limit\n");
+}
+
+#[test]
 fn what_cannot_be_decoded_stops_the_replica() {
     let mut bed = Bed::new(|_| ());
     let mut builder = EntryBuilder::new();
