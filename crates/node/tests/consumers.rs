@@ -114,6 +114,46 @@ fn a_new_push_consumer_is_bound_if_somebody_listens() {
     assert!(!unheard.contains("push_bound"), "{unheard}");
 }
 
+/// Somebody who listens to more than that, or in another group, is not who the messages are for: a look at all that goes on
+/// must not use them up.
+#[test]
+fn a_push_consumer_waits_for_who_listens_to_its_subject_and_in_its_group() {
+    let cases = [
+        ("out", "", "", true),
+        ("*", "", "", false),
+        (">", "", "", false),
+        ("out", "g", "", false),
+        ("out", "", "g", false),
+        ("out", "g", "g", true),
+        ("*", "g", "g", false),
+        ("out", "h", "g", false),
+    ];
+    for (subject, queue, group, is_bound) in cases {
+        let (mut net, client) = node();
+        net.tell(client, "PUB s 1\r\nx\r\n");
+        let listener = net.client(0, 0);
+        net.tell(listener, &format!("SUB {subject} {queue} 1\r\n"));
+        let group_field = if group.is_empty() {
+            String::new()
+        } else {
+            format!(r#","deliver_group":"{group}""#)
+        };
+        let config = format!(
+            r#"{{"stream_name":"S","config":{{"durable_name":"c","deliver_subject":"out"{group_field}}}}}"#
+        );
+        let made = request(&mut net, client, "$JS.API.CONSUMER.CREATE.S.c", &config);
+        let case = (subject, queue, group);
+        assert_eq!(made.contains("\"push_bound\":true"), is_bound, "{case:?} {made}");
+        let info = request(&mut net, client, "$JS.API.CONSUMER.INFO.S.c", "");
+        let pending = if is_bound {
+            "\"num_pending\":0"
+        } else {
+            "\"num_pending\":1"
+        };
+        assert!(info.contains(pending), "{case:?} {info}");
+    }
+}
+
 /// A deliver group says who has to listen for anything to be delivered. One of its members gets each message; everybody
 /// else who listens there gets a copy, as of any message.
 #[test]

@@ -29,19 +29,14 @@ impl Push {
         if self.generation.replace(generation) == Some(generation) {
             return None;
         }
-        let Some(group) = &self.group else {
-            return Some(root.tree.has_match(&self.subject));
+        // Whoever listens to more than this subject, as somebody who watches all that goes on, is not who it is for.
+        let targets = root.tree.targets(&self.subject);
+        let is_for = |target: &Target| match target {
+            Target::Client(client) => client.queue == self.group,
+            Target::Node(node) => node.queue == self.group,
+            Target::Stream(_) | Target::Service(_) => self.group.is_none(),
         };
-        let mut found = false;
-        root.tree.for_each_match(&self.subject, &mut |_, targets| {
-            found = found
-                || targets.iter().any(|target| match target {
-                    Target::Client(client) => client.queue.as_ref() == Some(group),
-                    Target::Node(node) => node.queue.as_ref() == Some(group),
-                    Target::Stream(_) | Target::Service(_) => false,
-                });
-        });
-        Some(found)
+        Some(targets.is_some_and(|targets| targets.iter().any(is_for)))
     }
 }
 

@@ -65,6 +65,9 @@ impl Mark {
         if reached || self.index.is_none() || self.led != seen.led {
             (self.index, self.set, self.led) = (seen.told, now, seen.led);
         }
+        if seen.told.is_some_and(|told| seen.applied >= told) {
+            self.current_at = Some(now);
+        }
     }
 
     /// Whether the replica has all that was committed [`BEHIND_MAX`] ago.
@@ -123,6 +126,14 @@ mod tests {
     }
 
     #[test]
+    fn who_has_all_at_a_look_is_current_from_then_on() {
+        let late = (1..8).map(|at: u64| (Some(at * 10), 0, 1));
+        let there = [(Some(80), 80, 1), (Some(90), 80, 1), (Some(100), 85, 1)];
+        let seen: Vec<_> = late.chain(there).collect();
+        assert_eq!(looks(&seen), "-------+++");
+    }
+
+    #[test]
     fn under_another_leader_it_has_to_reach_what_that_one_tells() {
         let before = [(Some(10), 10, 1), (Some(10), 10, 1)];
         let silent = [(None, 10, 2); 5];
@@ -133,6 +144,6 @@ mod tests {
             (Some(95), 95, 2),
         ];
         let seen = [&before[..], &silent, &told].concat();
-        assert_eq!(looks(&seen), "-++++----++");
+        assert_eq!(looks(&seen), "++++++---++");
     }
 }
