@@ -114,6 +114,36 @@ fn a_new_push_consumer_is_bound_if_somebody_listens() {
     assert!(!unheard.contains("push_bound"), "{unheard}");
 }
 
+/// As on nats-server, the message that goes beyond the limit is the last one.
+#[test]
+fn a_batch_by_direct_get_ends_with_the_message_that_reaches_its_bytes() {
+    let (mut net, client) = node();
+    let body = r#"{"name":"D","subjects":["d"],"allow_direct":true}"#;
+    request(&mut net, client, "$JS.API.STREAM.CREATE.D", body);
+    // Each counts 1 + 20 bytes.
+    net.tell(client, &format!("PUB d 20\r\n{}\r\n", "x".repeat(20)).repeat(5));
+    net.settle();
+    net.hear(client);
+    for (max_bytes, messages) in [(1, 1), (21, 1), (22, 2), (42, 2), (43, 3), (1_000, 5)] {
+        let ask = format!(r#"{{"seq":1,"batch":9,"max_bytes":{max_bytes}}}"#);
+        net.tell(
+            client,
+            &format!(
+                "SUB got{max_bytes} 1{max_bytes}\r\nPUB $JS.API.DIRECT.GET.D got{max_bytes} {}\r\n{ask}\r\n",
+                ask.len()
+            ),
+        );
+        net.settle();
+        let heard = net.hear(client);
+        assert_eq!(
+            heard.matches("Nats-Sequence: ").count(),
+            messages,
+            "{max_bytes}: {heard}"
+        );
+        assert_eq!(heard.matches("204 EOB").count(), 1);
+    }
+}
+
 /// Somebody who listens to more than that, or in another group, is not who the messages are for: a look at all that goes on
 /// must not use them up.
 #[test]

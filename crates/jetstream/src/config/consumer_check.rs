@@ -161,10 +161,11 @@ pub fn check_work_queue<'a>(
         return Err(ApiErrorCode::ConsumerWQConsumerNotDeliverAll.into());
     }
     for other in others.filter(|other| !other.direct && !other.sourcing && other.name != config.name) {
-        if config.filters.is_empty() || other.filters.is_empty() {
+        if config.filters.is_empty() {
             return Err(ApiErrorCode::ConsumerWQMultipleUnfiltered.into());
         }
-        let shared = |filter: &[u8]| other.filters.iter().any(|theirs| overlaps(theirs, filter));
+        let theirs = &other.filters;
+        let shared = |filter: &[u8]| theirs.is_empty() || theirs.iter().any(|their| overlaps(their, filter));
         if config.filters.iter().any(|filter| shared(filter)) {
             return Err(ApiErrorCode::ConsumerWQConsumerNotUnique.into());
         }

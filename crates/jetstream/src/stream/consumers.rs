@@ -274,11 +274,12 @@ impl Stream {
             *other.name != *config.name && !other.config().direct && !other.config().sourcing
         });
         for other in others {
-            if config.filters.is_empty() || other.config().filters.is_empty() {
+            if config.filters.is_empty() {
                 return Err(ApiErrorCode::ConsumerWQMultipleUnfiltered.into());
             }
             let theirs = &other.config().filters;
-            let meet = |own| theirs.iter().any(|their| tidelock_subject::overlaps(own, their));
+            let meet =
+                |own| theirs.is_empty() || theirs.iter().any(|their| tidelock_subject::overlaps(own, their));
             if config.filters.iter().any(|own| meet(own)) {
                 return Err(ApiErrorCode::ConsumerWQConsumerNotUnique.into());
             }

@@ -604,13 +604,19 @@ fn a_work_queue_lets_go_of_what_is_acknowledged_and_filters_never_overlap() {
         let other = consumer_config(|form| form.name = "d".to_owned());
         entry.consumer_set(SetAction::Create, 10, "d", &other.encode());
         entry.consumer_set(SetAction::Update, 10, "d", &other.encode());
+        let part = consumer_config(|form| {
+            form.name = "e".to_owned();
+            form.filter_subject = "s.a".to_owned();
+        });
+        entry.consumer_set(SetAction::Create, 10, "e", &part.encode());
     });
     assert_eq!(
         text,
         "consumer 1 Created\n0: Consumer { id: ConsumerId(1), created: true }\n\
          1: Consumer { id: ConsumerId(1), created: false }\n\
          2: 10099 multiple non-filtered consumers not allowed on workqueue stream\n\
-         3: 10149 consumer does not exist\n"
+         3: 10149 consumer does not exist\n\
+         4: 10100 filtered consumer not unique on workqueue stream\n"
     );
     bed.publish(&[("s.a", &[]), ("s.b", &[]), ("s.c", &[])]);
     let id = ConsumerId(1);

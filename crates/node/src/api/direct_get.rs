@@ -174,7 +174,8 @@ impl Core {
                 }
             };
             let size = (stored.record.len() as u64).saturating_sub(tidelock_record::RECORD_HEAD_BYTES as u64);
-            if batch.sent > 0 && batch.bytes.saturating_add(size) > bytes_max {
+            // The message that goes beyond is still sent.
+            if batch.sent > 0 && batch.bytes >= bytes_max {
                 break;
             }
             batch.bytes = batch.bytes.saturating_add(size);
