@@ -401,3 +401,39 @@ fn requests_to_the_api_are_counted_by_account() {
     assert_eq!((errors("A"), errors("B")), (5.into(), 0.into()));
     assert_eq!(jsz["data"]["api"]["errors"], 5);
 }
+
+/// The log says who it was, in the form of nats-server.
+#[test]
+fn lines_about_a_client_name_its_software_its_account_and_its_user() {
+    let mut net = Net::new();
+    let config = r#"accounts { A { users: [{user: a, password: p, permissions: {publish: "x"}}, {user: "we ird", password: p}] }
+        B { users: [{user: b, password: p, permissions: {publish: "x"}}] } }
+        no_auth_user: b"#;
+    net.add(1, config);
+    net.settle();
+    for (connect, label) in [
+        (
+            r#"{"user":"a","pass":"p","name":"nm","lang":"py","version":"1"}"#,
+            r#"cid:1 - "v1:py:nm" - "A/user:a" - Publish Violation - Subject "y""#,
+        ),
+        (
+            r#"{"name":"nm"}"#,
+            r#"cid:2 - "nm" - "B/user:b" - Publish Violation - Subject "y""#,
+        ),
+    ] {
+        let lines = net::log::said(|| {
+            let client = net.open(0, 0, Listener::Client);
+            net.tell(client, &format!("CONNECT {connect}\r\nPUB y 1\r\nx\r\n"));
+        });
+        let said = lines.iter().find(|line| line.contains("Violation")).unwrap();
+        let (_, said) = said.split_once(" - ").unwrap();
+        let (_, number) = label.split_once(" - ").unwrap();
+        assert!(said.ends_with(number), "{said}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.ends_with(" - Client connection created")),
+            "{lines:?}"
+        );
+    }
+}

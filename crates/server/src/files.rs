@@ -9,18 +9,24 @@ use std::path::{Path, PathBuf};
 use tidelock_conf::HostPort;
 use tidelock_node::NodeShared;
 
-/// Writes the pid file and the ports file, where they are asked for.
-pub(crate) fn write(shared: &NodeShared) -> Result<()> {
+/// Writes the pid file, where it is asked for.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write_pid(shared: &NodeShared) -> Result<()> {
     if let Some(path) = &shared.options.pid_file {
         write_file(Path::new(path), shared.identity.pid.to_string().as_bytes())
             .with_context(|| format!("Could not write pidfile: {path}"))?;
     }
-    if let Some(path) = ports_path(shared) {
-        let text = ports(shared).to_string();
-        write_file(&path, text.as_bytes())
-            .with_context(|| format!("Error writing ports file to {}", path.display()))?;
-    }
     Ok(())
+}
+
+/// Writes the ports file, where it is asked for. A server runs without it.
+pub(crate) fn write_ports(shared: &NodeShared) {
+    let Some(path) = ports_path(shared) else { return };
+    if let Err(error) = write_file(&path, ports(shared).to_string().as_bytes()) {
+        tracing::error!("Error writing ports file to {}: {error}", path.display());
+    }
 }
 
 /// Removes the ports file; the pid file stays, as nats-server leaves it.

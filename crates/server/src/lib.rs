@@ -147,6 +147,7 @@ impl Server {
         let shared = Arc::new(shared);
         shared.system.set_process_probe(Box::new(process::Probe));
         banner::starting(&shared);
+        files::write_pid(&shared)?;
         let monitor = shared.options.monitor.as_ref().map(Monitor::open).transpose()?;
         let clients = listen(&shared.options.listen)?;
         let routes = shared
@@ -185,7 +186,7 @@ impl Server {
         }
         shared.system.set_ready();
         banner::listening(&shared);
-        files::write(&shared)?;
+        files::write_ports(&shared);
         Ok(Self {
             control: Control { shared, mailboxes },
             threads,

@@ -113,6 +113,19 @@ fn what_nats_server_logs_as_fatal_is_logged_so() {
     );
 }
 
+#[test]
+fn a_pid_file_that_cannot_be_written_ends_the_start_and_a_ports_file_does_not() {
+    let directory = with_config("");
+    let (code, _, err) = run(&directory, "-a 127.0.0.1 -p -1 -P nowhere/x.pid");
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("Could not write pidfile"), "{err}");
+    assert!(!err.contains("Server is ready"), "{err}");
+    drop(Running::start(
+        &directory,
+        "-a 127.0.0.1 -p -1 --ports_file_dir nowhere",
+    ));
+}
+
 /// A server that runs until this is dropped.
 struct Running(Child);
 

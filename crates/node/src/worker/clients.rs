@@ -71,6 +71,44 @@ impl Client {
     }
 }
 
+impl Client {
+    /// What stands in front of its lines in the log once it is let in: where it comes from, what it says that it is, and as
+    /// whom.
+    fn full_label(&self) -> String {
+        let Connect {
+            version, lang, name, ..
+        } = &self.connect;
+        let version = if version.is_empty() {
+            String::new()
+        } else {
+            format!("v{version}")
+        };
+        let software: Vec<&str> = [&*version, &**lang, &**name]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect();
+        let mut label = format!("{} - cid:{}", self.remote, self.cid);
+        if !software.is_empty() {
+            label.push_str(&format!(" - {:?}", software.join(":")));
+        }
+        let Some(identity) = &self.identity else {
+            return label;
+        };
+        let account = &identity.account_name;
+        let user = if self.connect.user.is_empty() {
+            &*identity.user
+        } else {
+            &*self.connect.user
+        };
+        if !self.connect.auth_token.is_empty() {
+            label.push_str(&format!(" - {:?}", format!("{account}/token")));
+        } else if !user.is_empty() {
+            label.push_str(&format!(" - {:?}", format!("{account}/user:{user}")));
+        }
+        label
+    }
+}
+
 impl Core {
     /// Makes a place for a connection.
     pub(super) fn add_client(&mut self, remote: SocketAddr) -> ConnKey {
@@ -95,6 +133,7 @@ impl Core {
             last_route: LastRoute::default(),
             armed: None,
         };
+        tracing::debug!("{} - Client connection created", client.label);
         let key = self.new_key();
         if let Some(place) = self.clients.get_mut(key.index as usize) {
             place.client = Some(client);
@@ -494,15 +533,7 @@ impl Core {
         };
         if let Some(client) = self.client(key) {
             client.identity = Some(bound.clone());
-            if !client.connect.version.is_empty() || !client.connect.name.is_empty() {
-                let Connect {
-                    version, lang, name, ..
-                } = &client.connect;
-                client.label = format!(
-                    "{} - cid:{} - \"v{version}:{lang}:{name}\"",
-                    client.remote, client.cid
-                );
-            }
+            client.label = client.full_label();
         }
         Authentication::Accepted(bound)
     }
