@@ -28,6 +28,8 @@ pub(crate) struct GroupLog {
     cached_bytes: usize,
     applied: u64,
     cache_bytes_max: usize,
+    /// So much more may be kept above a pin.
+    pinned_more: usize,
     /// What is below the base.
     stored: Stored,
     initial: RaftState,
@@ -53,11 +55,17 @@ impl GroupLog {
             cached_bytes: 0,
             applied: base.0,
             cache_bytes_max,
+            pinned_more: 0,
             stored: Stored::new(base),
             initial,
             offers: RefCell::default(),
             wanted: RefCell::default(),
         }
+    }
+
+    /// So many bytes more may be kept above a pin from now on.
+    pub(crate) const fn pin_more(&mut self, bytes: usize) {
+        self.pinned_more = bytes;
     }
 
     pub(crate) const fn base(&self) -> (u64, u64) {
@@ -117,8 +125,9 @@ impl GroupLog {
         } else {
             PINNED_FACTOR_IN_MEMORY
         };
+        let pinned_max = (self.cache_bytes_max.saturating_mul(factor)).saturating_add(self.pinned_more);
         while self.cached_bytes > self.cache_bytes_max {
-            let pinned = self.base.0 >= pin && self.cached_bytes / factor <= self.cache_bytes_max;
+            let pinned = self.base.0 >= pin && self.cached_bytes <= pinned_max;
             if pinned || !self.drop_first() {
                 break;
             }
@@ -326,7 +335,12 @@ mod tests {
             };
             assert_eq!(grow(2..20), 10);
             assert!(then.contains(&grow(20..300)), "as much as fits");
-            log.set_applied(299, u64::MAX);
+            log.pin_more(4_000);
+            let held = log.base().0;
+            log.append(&(300..310).map(|index| entry(index, 1, 100)).collect::<Vec<_>>());
+            log.set_applied(309, 10);
+            assert_eq!(log.base().0, held, "there is more room");
+            log.set_applied(309, u64::MAX);
             assert!(log.base().0 > 290);
         }
     }

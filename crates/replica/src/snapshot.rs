@@ -179,6 +179,12 @@ impl Group {
         })
     }
 
+    /// While a member is filled with something large, so many bytes more of the entries that follow are kept in memory for
+    /// it: where they cannot be read back, it would have to be filled anew otherwise. 0 ends that.
+    pub fn pin_more(&mut self, bytes: usize) {
+        self.node.mut_store().pin_more(bytes);
+    }
+
     /// Tells that no snapshot reached `to`: none could be made, or its transfer has ended badly. It is asked for again
     /// if it is still needed.
     pub fn snapshot_failed(&mut self, to: ReplicaId) {

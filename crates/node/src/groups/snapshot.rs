@@ -696,6 +696,10 @@ impl Slot {
             return Ok(());
         }
         let offered = self.snapshot();
+        if !self.durable {
+            // What comes in until such a state is in force may be a part of it.
+            self.raft.pin_more(offered.state.len() / 2);
+        }
         self.transfers.offered.insert(offered).to(to, &mut self.raft)
     }
 
@@ -735,6 +739,7 @@ impl Slot {
         }
         self.transfers.pinned_until = None;
         self.transfers.offered = None;
+        self.raft.pin_more(0);
         if let Machine::Stream(stream) = &mut self.machine {
             stream.unpin();
         }
@@ -775,6 +780,10 @@ impl Staging {
 
     /// A piece of the state, which is so long.
     fn take_state(&mut self, piece: &[u8], len: u64) {
+        if self.state.is_empty() {
+            // It may be as large as all of a stream in memory, which is not to be copied again and again.
+            let _ = self.state.try_reserve_exact(usize::try_from(len).unwrap_or(0));
+        }
         self.state.extend_from_slice(piece);
         if self.state.len() as u64 >= len {
             let state = Bytes::from(std::mem::take(&mut self.state));
