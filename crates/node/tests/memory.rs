@@ -332,6 +332,12 @@ fn restarts_that_wait_for_nothing_but_health_lose_nothing() {
     let mut messages = MESSAGES;
     let lines = net::log::said(|| bed.roll(&mut messages));
     assert_eq!(said(&lines, GOES_ON), 0, "{lines:?}");
+    assert!(said(&lines, "ended with its process") > 0);
+    assert_eq!(
+        said(&lines, "ERROR JetStream"),
+        0,
+        "it is as it should be: {lines:?}"
+    );
     bed.net.run(SECOND * 10);
     bed.assert_whole(messages);
 }

@@ -52,6 +52,8 @@ struct Lost {
     /// Of which stream, in the words of the log, and whether that has no other.
     stream: String,
     alone: bool,
+    /// It was in memory, so that it ends with each process.
+    in_memory: bool,
     /// Since when it is known here.
     since: Mono,
     /// The log says so.
@@ -176,6 +178,7 @@ impl Core {
             shown: replica.lost || alone,
             stream: format!("{} > {}", entry.account, entry.spec.name),
             alone,
+            in_memory: entry.spec.storage == Storage::Memory,
             since: known.map_or(self.now.mono, |lost| lost.since),
             reported: known.is_some_and(|lost| lost.reported),
         };
@@ -239,6 +242,10 @@ impl Core {
         lost.reported = true;
         let (stream, id) = (&lost.stream, lost.replica);
         match (kept.map(|kept| &kept.why), lost.alone) {
+            (None, false) if lost.in_memory => tracing::info!(
+                "JetStream stream '{stream}', in memory: replica {id} of this server ended with its process; another one takes \
+                 its place once a majority of the others is there"
+            ),
             (None, false) => tracing::error!(
                 "JetStream stream '{stream}': replica {id} of this server is lost; it is replaced once a majority of the \
                  others is there"
