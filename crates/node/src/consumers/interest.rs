@@ -163,10 +163,19 @@ mod tests {
             "nothing has changed"
         );
 
-        let root = interest.commit(&[Change::Insert(
-            b"deliver.*".to_vec().into(),
-            client(Some("others")),
-        )]);
+        let insert =
+            |filter: &str, queue: Option<&str>| Change::Insert(filter.as_bytes().into(), client(queue));
+        let root = interest.commit(&[
+            insert("deliver.*", None),
+            insert("deliver.>", Some("workers")),
+            insert("deliver.x", Some("others")),
+        ]);
+        assert_eq!(
+            (plain.look(&root), grouped.look(&root)),
+            (Some(false), Some(false)),
+            "none of them listens to it, in its group"
+        );
+        let root = interest.commit(&[insert("deliver.x", None)]);
         assert_eq!(
             (plain.look(&root), grouped.look(&root)),
             (Some(true), Some(false))
