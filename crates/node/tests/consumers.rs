@@ -114,6 +114,80 @@ fn a_new_push_consumer_is_bound_if_somebody_listens() {
     assert!(!unheard.contains("push_bound"), "{unheard}");
 }
 
+/// The bytes of a request are those of what is delivered.
+#[test]
+fn a_consumer_of_headers_counts_no_payloads() {
+    let (mut net, client) = node();
+    net.tell(
+        client,
+        &format!("PUB s 2000\r\n{}\r\n", "x".repeat(2_000)).repeat(2),
+    );
+    let config =
+        r#"{"stream_name":"S","config":{"durable_name":"h","headers_only":true,"ack_policy":"explicit"}}"#;
+    request(&mut net, client, "$JS.API.CONSUMER.CREATE.S.h", config);
+    let ask = r#"{"batch":5,"no_wait":true,"max_bytes":500}"#;
+    net.tell(
+        client,
+        &format!(
+            "SUB got 77\r\nPUB $JS.API.CONSUMER.MSG.NEXT.S.h got {}\r\n{ask}\r\n",
+            ask.len()
+        ),
+    );
+    net.settle();
+    let heard = net.hear(client);
+    assert_eq!(heard.matches("Nats-Msg-Size: 2000").count(), 2, "{heard}");
+}
+
+/// Somebody who polls is told that there is nothing, however many wait.
+#[test]
+fn a_request_that_does_not_wait_is_not_refused_for_those_that_do() {
+    let (mut net, client) = node();
+    let config =
+        r#"{"stream_name":"S","config":{"durable_name":"w","max_waiting":1,"ack_policy":"explicit"}}"#;
+    request(&mut net, client, "$JS.API.CONSUMER.CREATE.S.w", config);
+    let next = |net: &mut Net, body: &str| {
+        net.tell(
+            client,
+            &format!(
+                "PUB $JS.API.CONSUMER.MSG.NEXT.S.w got {}\r\n{body}\r\n",
+                body.len()
+            ),
+        );
+        net.settle();
+        net.hear(client)
+    };
+    net.tell(client, "SUB got 77\r\n");
+    next(&mut net, r#"{"batch":1,"expires":60000000000}"#);
+    let heard = next(&mut net, r#"{"batch":1,"no_wait":true}"#);
+    assert!(heard.contains("404 No Messages"), "{heard}");
+    let heard = next(&mut net, r#"{"batch":1,"expires":60000000000}"#);
+    assert!(heard.contains("409 Exceeded MaxWaiting"), "{heard}");
+}
+
+/// The last message that there was is not there any more: the consumer starts behind it.
+#[test]
+fn a_consumer_from_the_last_message_on_does_not_go_back_to_the_one_before() {
+    let (mut net, client) = node();
+    net.tell(client, "PUB s 1\r\nx\r\nPUB s 1\r\ny\r\n");
+    net.tell(
+        client,
+        "PUB $JS.API.STREAM.MSG.DELETE.S gone 9\r\n{\"seq\":2}\r\n",
+    );
+    net.settle();
+    for (filter, pending) in [("", 0), (r#","filter_subject":"s""#, 1)] {
+        let config = format!(
+            r#"{{"stream_name":"S","config":{{"name":"l{pending}","deliver_policy":"last","ack_policy":"explicit"{filter}}}}}"#
+        );
+        let made = request(
+            &mut net,
+            client,
+            &format!("$JS.API.CONSUMER.CREATE.S.l{pending}"),
+            &config,
+        );
+        assert!(made.contains(&format!("\"num_pending\":{pending}")), "{made}");
+    }
+}
+
 /// As on nats-server, the message that goes beyond the limit is the last one.
 #[test]
 fn a_batch_by_direct_get_ends_with_the_message_that_reaches_its_bytes() {

@@ -364,6 +364,44 @@ fn servers_are_well_although_the_only_replica_of_a_stream_is_on_one_that_was_rem
     }
 }
 
+/// Its server is removed while the stream is scaled down to it: no other server is to have anything of the stream, either.
+#[test]
+fn servers_are_well_after_one_was_removed_while_streams_were_scaled_down() {
+    let mut net = three();
+    let names: Vec<String> = (0..6).map(|n| format!("S{n}")).collect();
+    for name in &names {
+        make_at(&mut net, 0, name, 3);
+    }
+    for name in &names {
+        let body = format!(r#"{{"name":"{name}","subjects":["{name}"],"num_replicas":1}}"#);
+        let client = net.open(0, 0, Listener::Client);
+        net.tell(
+            client,
+            &format!(
+                "CONNECT {{\"user\":\"a\",\"pass\":\"p\",\"verbose\":false}}\r\nPUB $JS.API.STREAM.UPDATE.{name} in {}\r\n{body}\r\n",
+                body.len()
+            ),
+        );
+    }
+    net.run(SECOND / 20);
+    let leads = |net: &Net, node: usize| {
+        let is_leader = |name: &&String| view(net, node, name).is_some_and(|view| view.is_leader);
+        names.iter().filter(is_leader).count()
+    };
+    let removed = (1..3).max_by_key(|node| leads(&net, *node)).unwrap();
+    assert!(leads(&net, removed) > 0);
+    remove_at(&mut net, 0, removed);
+    net.run(SECOND * 10);
+    for node in 0..3 {
+        assert_eq!(
+            health(&mut net, node)["status"],
+            "ok",
+            "{}",
+            health(&mut net, node)
+        );
+    }
+}
+
 /// Takes a replica off a server, in the name of the user.
 fn take_off(net: &mut Net, stream: &str, node: usize) {
     let body = format!(r#"{{"peer":"n{node}"}}"#);

@@ -258,11 +258,6 @@ impl ConsumerLeader {
         if waiting.len() >= waiting_max {
             waiting.tick(now, self.sent, out);
         }
-        if waiting.len() >= waiting_max {
-            // A client with heartbeats misses them and asks again; the refusal would end its subscription.
-            let heartbeat = request.idle_heartbeat.0 > 0;
-            return Err((!heartbeat).then_some(Status::ExceededMaxWaiting));
-        }
         if request.no_wait {
             if num_pending == 0 && request.expires.0 == 0 {
                 return Err(Some(Status::NoMessages));
@@ -270,6 +265,11 @@ impl ConsumerLeader {
             if num_pending > 0 && waiting.wanted() > num_pending {
                 return Err(Some(Status::RequestsPending));
             }
+        }
+        if waiting.len() >= waiting_max {
+            // A client with heartbeats misses them and asks again; the refusal would end its subscription.
+            let heartbeat = request.idle_heartbeat.0 > 0;
+            return Err((!heartbeat).then_some(Status::ExceededMaxWaiting));
         }
         let heartbeat = Some(request.idle_heartbeat.duration()).filter(|every| !every.is_zero());
         // A time in the past is one that is over at once.

@@ -322,6 +322,8 @@ impl Stream {
         let first = self.store.oldest().map_or(end, |(seq, _)| seq);
         let start = match from {
             DeliverFrom::First => first,
+            // The last one that there was, if nothing is chosen from.
+            DeliverFrom::Last if filters.is_all() => self.store.last_seq(),
             DeliverFrom::Last => self.store.last_matching(filters).unwrap_or(end),
             DeliverFrom::New => end,
             DeliverFrom::Seq(seq) => StreamSeq(seq),

@@ -39,9 +39,8 @@ impl Stream {
     }
 
     fn ttl_due(&self) -> Option<Wall> {
-        self.ttl
-            .next_due()
-            .filter(|_| self.config.allow_msg_ttl && !self.config.sealed)
+        // What was published with an end has it in a sealed stream, too.
+        self.ttl.next_due().filter(|_| self.config.allow_msg_ttl)
     }
 
     /// Everything due at the entry's stamp happens.
@@ -57,8 +56,8 @@ impl Stream {
             self.last_sweep = self.clock;
             self.expire_consumers(fx);
         }
+        self.expire_by_ttl(budget, fx)?;
         if !self.config.sealed {
-            self.expire_by_ttl(budget, fx)?;
             self.expire_by_age(budget, fx)?;
         }
         Ok(())
@@ -99,7 +98,8 @@ impl Stream {
         }
         while let Some(seq) = self.ttl.expired(self.clock) {
             budget.ready()?;
-            let is_final = self.ttl.is_final(seq);
+            // A sealed stream takes no markers.
+            let is_final = self.ttl.is_final(seq) || self.config.sealed;
             let removed = self.remove(seq, Removal::Ttl, fx)?;
             self.ttl.done(seq);
             self.mark(removed, is_final, fx)?;

@@ -1,5 +1,6 @@
 //! Transcripts: what a stream does with one entry after the other.
 
+mod ends;
 mod numbering;
 mod starts;
 

@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 use tidelock_base::StreamSeq;
 use tidelock_jetstream::consumer::{Lookup, Next};
 use tidelock_jetstream::stream::{Consumer, NextMessage, Stream};
-use tidelock_store::{Need, Unanswered};
+use tidelock_record::RecordView;
+use tidelock_store::{Lookup as Kept, Need, Unanswered};
 
 /// Answers questions of one consumer's leader, for the time of one call.
 pub(super) struct View<'a> {
@@ -54,6 +55,25 @@ impl<'a> View<'a> {
         self.cold(Need { seq, record: true })
     }
 
+    /// Bytes of a message as it is delivered, beside its reply subject.
+    fn content_bytes(&self, seq: StreamSeq) -> Result<Option<u64>, Unanswered> {
+        let store = self.stream.store();
+        if !self.consumer.config().headers_only {
+            return Ok(store.outline(seq)?.map(|outline| outline.content_bytes));
+        }
+        let stored = match store.get(seq) {
+            Kept::Found(stored) => stored,
+            Kept::Missing => return Ok(None),
+            Kept::Cold(need) => return Err(Unanswered::Need(need)),
+            Kept::Damaged => return Err(Unanswered::Damaged(seq)),
+        };
+        let Ok(record) = RecordView::parse(&stored.record) else {
+            return Err(Unanswered::Damaged(seq));
+        };
+        let header = headers_only_bytes(record.header().len(), record.payload().len());
+        Ok(Some((record.subject().len() + header) as u64))
+    }
+
     /// Whether a message is damaged and can come from nowhere: it is passed over.
     fn is_lost(&self, seq: StreamSeq) -> bool {
         self.stream.config().num_replicas == 1 && self.stream.store().is_damaged(seq)
@@ -79,11 +99,10 @@ impl Lookup for View<'_> {
         if self.is_lost(seq) {
             return Next::End;
         }
-        match self.stream.store().outline(seq) {
-            Ok(Some(outline)) => {
-                self.bytes
-                    .set(self.bytes.get().saturating_add(outline.content_bytes));
-                Next::Seq(seq, u32::try_from(outline.content_bytes).unwrap_or(u32::MAX))
+        match self.content_bytes(seq) {
+            Ok(Some(bytes)) => {
+                self.bytes.set(self.bytes.get().saturating_add(bytes));
+                Next::Seq(seq, u32::try_from(bytes).unwrap_or(u32::MAX))
             }
             Ok(None) => Next::End,
             Err(Unanswered::Need(need)) => self.cold(need),
@@ -107,5 +126,36 @@ impl Lookup for View<'_> {
             last.1 = self.root.tree.has_match(subject);
         }
         last.1
+    }
+}
+
+/// Length of the header block of a message that goes without its payload of so many bytes, which the block names.
+fn headers_only_bytes(header: usize, payload: usize) -> usize {
+    let digits = payload.checked_ilog10().unwrap_or(0) as usize + 1;
+    let block = if header == 0 {
+        "NATS/1.0\r\n\r\n".len()
+    } else {
+        header
+    };
+    block + "Nats-Msg-Size: \r\n".len() + digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_block_that_names_the_size_is_known_without_it() {
+        for header in ["", "NATS/1.0\r\nA: b\r\n\r\n"] {
+            for payload in [0, 9, 10, 2_000, 1 << 20] {
+                let mut block = header.as_bytes().to_vec();
+                tidelock_wire::header::append(&mut block, b"Nats-Msg-Size", payload.to_string().as_bytes());
+                assert_eq!(
+                    headers_only_bytes(header.len(), payload),
+                    block.len(),
+                    "{payload}"
+                );
+            }
+        }
     }
 }

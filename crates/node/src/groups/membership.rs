@@ -335,6 +335,10 @@ impl Core {
         let Some(meta) = self.meta() else { return false };
         // One on a server that was removed is not replaced as long as the others cannot do without it.
         let stay = to_stay(&entry.replicas).len();
+        if stay == 0 {
+            // There is nothing that another one could be filled from.
+            return false;
+        }
         let lacks = usize::from(entry.spec.num_replicas).saturating_sub(stay);
         let me = self.shared.identity.node;
         if lacks == 0 {
