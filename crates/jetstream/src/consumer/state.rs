@@ -395,13 +395,14 @@ impl ConsumerState {
         seq > self.delivered.stream_seq || self.pending.get(seq).is_some() || self.exhausted.contains(seq.0)
     }
 
-    /// Takes another configuration and raises the epoch. Pending messages keep their deadlines, or are queued for
-    /// redelivery at once if the deliver subject has changed. Calls `exhausted` for each queued message that the new
+    /// Takes another configuration and raises the epoch. Pending messages wait as long as if it had been in force when they
+    /// were delivered, or are queued for redelivery at once if the deliver subject has changed. Calls `exhausted` for each queued message that the new
     /// `max_deliver` does not allow to be delivered again.
     pub fn update(&mut self, config: ConsumerConfig, exhausted: &mut impl FnMut(Expired)) {
         let subject = |config: &ConsumerConfig| config.push.as_ref().map(|push| push.subject.clone());
         let moved = subject(&self.config) != subject(&config);
-        self.config = config;
+        let before = std::mem::replace(&mut self.config, config);
+        self.shift_deadlines(&before);
         self.epoch += 1;
         self.activity += 1;
         if moved {
@@ -422,6 +423,20 @@ impl ConsumerState {
                 count: entry.count,
                 exhausted: true,
             });
+        }
+    }
+
+    /// Waits that are longer or shorter now than in a configuration before.
+    fn shift_deadlines(&mut self, before: &ConsumerConfig) {
+        let waits = |entry: &&Entry| !entry.is_queued() && entry.deadline != NEVER;
+        let shifted = |entry: &Entry| {
+            let (old, new) = (wait_of(before, entry.count)?, wait_of(&self.config, entry.count)?);
+            let delivered = entry.deadline.plus_nanos(-nanos(old));
+            (old != new).then(|| (entry.seq, delivered + new))
+        };
+        let all: Vec<(StreamSeq, Wall)> = self.pending.iter().filter(waits).filter_map(shifted).collect();
+        for (seq, deadline) in all {
+            self.pending.wait_until(seq, deadline);
         }
     }
 
@@ -567,6 +582,10 @@ fn before(start: StreamSeq) -> Position {
         stream_seq: StreamSeq(start.0.saturating_sub(1)),
         deliver_seq: DeliverSeq(0),
     }
+}
+
+fn nanos(wait: Duration) -> i64 {
+    i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// How long the acknowledgement of the `count`-th delivery is awaited; `None` means for ever.

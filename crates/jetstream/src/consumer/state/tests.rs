@@ -391,6 +391,36 @@ fn a_new_deliver_subject_gets_all_that_is_pending() {
 }
 
 #[test]
+fn another_ack_wait_holds_for_what_is_pending_too() {
+    const SECOND: i64 = 1_000_000_000;
+    let wait = |seconds: i64| format!(r#""ack_policy":"explicit","ack_wait":{}"#, seconds * SECOND);
+    let mut state = consumer(&wait(30));
+    state.deliver([StreamSeq(1)].into_iter(), Wall(5 * SECOND), &mut |_| {});
+    state.deliver([StreamSeq(2)].into_iter(), Wall(7 * SECOND), &mut |_| {});
+    assert_eq!(state.next_due(), Some(Wall(35 * SECOND)));
+    state.update(config(&wait(1)), &mut |_| {});
+    assert_eq!(state.next_due(), Some(Wall(6 * SECOND)));
+    state.expire(Wall(6 * SECOND), &mut |_| {});
+    assert_eq!(
+        state.redelivery_queue().len(),
+        1,
+        "the second one was delivered later"
+    );
+    state.update(config(&wait(60)), &mut |_| {});
+    assert_eq!(
+        (state.next_due(), state.redelivery_queue().len()),
+        (Some(Wall(67 * SECOND)), 1)
+    );
+    let backoff = format!(
+        r#""ack_policy":"explicit","backoff":[{},{}]"#,
+        2 * SECOND,
+        9 * SECOND
+    );
+    state.update(config(&backoff), &mut |_| {});
+    assert_eq!(state.next_due(), Some(Wall(9 * SECOND)));
+}
+
+#[test]
 fn a_pause_ends_by_the_log() {
     let mut state = consumer(EXPLICIT);
     state.pause(Wall(50), Wall(10));
