@@ -188,6 +188,50 @@ fn a_consumer_from_the_last_message_on_does_not_go_back_to_the_one_before() {
     }
 }
 
+/// Clients edit what they were shown, and send all of it.
+#[test]
+fn a_consumer_that_is_paused_can_be_edited() {
+    let (mut net, client) = node();
+    let create = |net: &mut Net, more: &str| {
+        let config =
+            format!(r#"{{"stream_name":"S","config":{{"durable_name":"p","ack_policy":"explicit"{more}}}}}"#);
+        net.tell(
+            client,
+            &format!(
+                "PUB $JS.API.CONSUMER.CREATE.S.p answer {}\r\n{config}\r\n",
+                config.len()
+            ),
+        );
+        net.settle();
+        net.hear(client)
+    };
+    net.tell(client, "SUB answer 78\r\n");
+    create(&mut net, "");
+    let until = r#"{"pause_until":"2100-01-01T00:00:00Z"}"#;
+    net.tell(
+        client,
+        &format!(
+            "PUB $JS.API.CONSUMER.PAUSE.S.p answer {}\r\n{until}\r\n",
+            until.len()
+        ),
+    );
+    net.settle();
+    assert!(net.hear(client).contains("\"paused\":true"));
+    let edited = create(
+        &mut net,
+        r#","description":"d","pause_until":"2100-01-01T00:00:00Z""#,
+    );
+    assert!(
+        edited.contains("\"description\":\"d\"") && edited.contains("\"paused\":true"),
+        "{edited}"
+    );
+    let moved = create(&mut net, r#","pause_until":"2101-01-01T00:00:00Z""#);
+    assert!(
+        moved.contains("pause_until is not supported by this version yet"),
+        "{moved}"
+    );
+}
+
 /// As on nats-server, the message that goes beyond the limit is the last one.
 #[test]
 fn a_batch_by_direct_get_ends_with_the_message_that_reaches_its_bytes() {

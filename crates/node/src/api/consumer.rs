@@ -71,11 +71,15 @@ impl Core {
     /// The valid configuration that a create asks for. Rules of updates are checked here for their texts; the log
     /// checks them again.
     fn new_consumer(&mut self, job: &Job, call: &Call<'_>) -> Result<(SetAction, ConsumerConfig), ApiError> {
-        let wanted = self.decode_create(&job.request, call)?;
+        let mut wanted = self.decode_create(&job.request, call)?;
         let auto_name = self.random_name(8);
         let limits = self.config_limits(job.request.account);
         let now = self.group_time(job.group).wall;
         let stream = self.stream(job.group).ok_or(ApiErrorCode::StreamNotFound)?;
+        // Whoever edits what was shown sends the present pause along, which stays.
+        let present = stream.consumer(&wanted.config.name);
+        let paused = present.map(|consumer| Time(consumer.state().paused_until()));
+        wanted.config.pause_until = wanted.config.pause_until.filter(|until| Some(*until) != paused);
         let context = ConsumerContext {
             stream: stream.config(),
             limits: &limits,
