@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from lib import TOOLS
 from lib.cli import Output, nats, tool
 from lib.cluster import BASE_PORT, Cluster
 from lib.compare import differences
-from lib.program import Failed, Run, program
+from lib.program import Failed, Run, program, until
 
 
 @dataclass(frozen=True)
@@ -351,7 +352,8 @@ def judge(step: Step, real: Output, ours: Output) -> list[str]:
     if step.free:
         return []
     if real.code != ours.code:
-        return [f"exit {real.code}, here {ours.code}: {(ours.error or ours.out).strip()[-300:]}"]
+        texts = [(output.error or output.out).strip()[-300:] for output in (real, ours)]
+        return [f"exit {real.code}, here {ours.code}: {texts[0]}", f"here: {texts[1]}"]
     if real.code != 0:
         return [] if reason(real) == reason(ours) else [f"says {reason(real)!r}, here {reason(ours)!r}"]
     if not step.json:
@@ -374,10 +376,32 @@ async def outcomes(run: Run, binary: Path, size: int, name: str, base: int) -> l
     async with Cluster(replace(run, binary=binary), size, name=name, base=base) as cluster:
         walker = Walker(run, cluster, run.folder / f"home-{name}")
         walker.home.mkdir()
+        await settled(cluster)
         done = [await walker.step(step) for step in walk(size, files)]
     if (files / "target.bin").read_bytes() != (files / "source.bin").read_bytes():
         raise Failed(f"{name}: the object came back different")
     return done
+
+
+async def settled(cluster: Cluster) -> None:
+    """The links between the servers are the same for two seconds.
+
+    The real server dials its routes again a second after its start, finds that they are there, and counts the others as
+    offline for a moment, in which it places no replicas.
+    """
+    seen: list[set[int]] = []
+    since = time.monotonic()
+
+    async def probe() -> bool:
+        nonlocal seen, since
+        pages = [(await node.page("/routez"))[1] for node in cluster.nodes]
+        now = [{route["rid"] for route in page.get("routes") or []} for page in pages]
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since >= 2
+
+    if cluster.size > 1:
+        await until("the links between the servers are settled", 30, probe, every=0.1)
 
 
 def extra(parser: argparse.ArgumentParser) -> None:
