@@ -559,7 +559,7 @@ fn store_kind(config: &StreamConfig) -> StoreKind {
 }
 
 /// Nanoseconds of a duration, 0 for none.
-fn ns(duration: Option<Duration>) -> i64 {
+pub(crate) fn ns(duration: Option<Duration>) -> i64 {
     duration.map_or(0, |duration| {
         i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
     })

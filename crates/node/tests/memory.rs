@@ -93,6 +93,16 @@ impl Bed {
         }
     }
 
+    /// A server is killed, and taken out of the cluster.
+    fn lose_for_good(&mut self, node: usize) {
+        self.net.kill(node);
+        self.net.run(SECOND * 6);
+        let body = format!(r#"{{"peer":"n{node}"}}"#);
+        let removed = self.net.ask_json("s", 0, "$JS.API.SERVER.REMOVE", &body);
+        assert_eq!(removed["success"], true, "{removed}");
+        self.net.run(SECOND * 5);
+    }
+
     /// These servers start anew, all at once; gives what the logs say until all is well again.
     fn start_anew(&mut self, lost: &[usize]) -> Vec<String> {
         net::log::said(|| {
@@ -375,13 +385,7 @@ fn a_server_that_starts_anew_after_another_was_removed_gets_its_replicas_again()
         assert_eq!(made["did_create"], true, "{made}");
         assert_eq!(bed.ask(0, name, "x")["seq"], 1);
     }
-    bed.net.kill(1);
-    bed.net.run(SECOND * 6);
-    let removed = bed
-        .net
-        .ask_json("s", 0, "$JS.API.SERVER.REMOVE", r#"{"peer":"n1"}"#);
-    assert_eq!(removed["success"], true, "{removed}");
-    bed.net.run(SECOND * 5);
+    bed.lose_for_good(1);
     bed.start_anew(&[2]);
     for node in [0, 2] {
         for name in &streams {
@@ -410,13 +414,7 @@ fn a_stream_whose_only_server_was_removed_is_there_again_and_empty() {
     };
     let name = (0..9).map(|n| format!("alone{n}"));
     let name = name.into_iter().find(|name| made(&mut bed, name)).unwrap();
-    bed.net.kill(2);
-    bed.net.run(SECOND * 6);
-    let removed = bed
-        .net
-        .ask_json("s", 0, "$JS.API.SERVER.REMOVE", r#"{"peer":"n2"}"#);
-    assert_eq!(removed["success"], true, "{removed}");
-    bed.net.run(SECOND * 5);
+    bed.lose_for_good(2);
     let info = bed.ask(0, &format!("$JS.API.STREAM.INFO.{name}"), "");
     assert_eq!(info["state"]["messages"], 0, "{info}");
     assert_eq!(bed.ask(0, &name, "x")["seq"], 1);

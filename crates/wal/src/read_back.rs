@@ -4,9 +4,10 @@
 //! by the time its read ends does not matter: a batch says which it is and has a checksum, and only what the index still
 //! has in it is given out.
 
-use crate::frame::{Frame, Frames, WalRecord};
-use crate::header::{Header, Position};
+use crate::frame::WalRecord;
+use crate::header::Position;
 use crate::lane::{Lane, LaneEvent};
+use crate::space::{body_of, entries_of};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidelock_base::{GroupId, LogIndex, Term};
@@ -140,18 +141,15 @@ impl Lane {
         for (number, at, len) in &job.batches {
             let range = (at.offset - from.offset, at.offset - from.offset + len);
             let bytes = bounds(range).and_then(|(start, end)| data.get(start..end));
-            let body = bytes.and_then(|bytes| {
-                let header = Header::parse(bytes).ok()?;
-                let is_it = header.number == *number && header.stamp.at == *at;
-                header.body(bytes).filter(|_| is_it)
-            });
-            let found = stored_entries(job.group, body.unwrap_or_default(), data);
+            let body = bytes.and_then(|bytes| body_of(bytes, *number, *at));
+            let found = entries_of(job.group, body.unwrap_or_default());
             for run in group.runs.iter().filter(|run| run.batch == *number) {
                 for index in run.first.max(next)..=run.last {
-                    let Some(entry) = found.get(&index).filter(|_| index == next) else {
+                    let record = found.get(&index).filter(|_| index == next);
+                    let Some(entry) = record.and_then(|record| stored_entry(record, data)) else {
                         return entries;
                     };
-                    entries.push(entry.clone());
+                    entries.push(entry);
                     next += 1;
                 }
             }
@@ -164,28 +162,22 @@ fn bounds(range: (u64, u64)) -> Option<(usize, usize)> {
     Some((usize::try_from(range.0).ok()?, usize::try_from(range.1).ok()?))
 }
 
-/// The entries that a batch says a group has, by index: the last of each.
-fn stored_entries(id: GroupId, body: &[u8], data: &Bytes) -> BTreeMap<u64, StoredEntry> {
-    let mut entries = BTreeMap::new();
-    for frame in Frames::new(body).flatten() {
-        if let Frame::Record { record, .. } = frame
-            && let WalRecord::Entry {
-                group,
-                index,
-                term,
-                kind,
-                data: bytes,
-            } = record
-            && group == id
-        {
-            let entry = StoredEntry {
-                index,
-                term,
-                kind,
-                data: data.slice_ref(bytes),
-            };
-            entries.insert(index.0, entry);
-        }
-    }
-    entries
+/// An entry that lies in what was read, whose memory it shares.
+fn stored_entry(record: &WalRecord<'_>, read: &Bytes) -> Option<StoredEntry> {
+    let WalRecord::Entry {
+        index,
+        term,
+        kind,
+        data,
+        ..
+    } = *record
+    else {
+        return None;
+    };
+    Some(StoredEntry {
+        index,
+        term,
+        kind,
+        data: read.slice_ref(data),
+    })
 }

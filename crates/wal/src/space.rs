@@ -3,7 +3,7 @@
 //! a read; entries are read back, checked, and restated.
 
 use crate::frame::{Frame, Frames, WalRecord};
-use crate::header::Header;
+use crate::header::{Header, Position};
 use crate::index::{Fact, Group};
 use crate::lane::{Lane, LaneEvent};
 use bytes::Bytes;
@@ -236,10 +236,7 @@ impl Lane {
             let len = usize::try_from(batch.total_len).unwrap_or(usize::MAX);
             let (bytes, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
             rest = later;
-            let body = Header::parse(bytes)
-                .ok()
-                .filter(|header| header.number == number && header.stamp.at == batch.at)
-                .and_then(|header| header.body(bytes));
+            let body = body_of(bytes, number, batch.at);
             for group in &job.groups {
                 if !self.restate_entries(*group, number, body.unwrap_or_default()) {
                     damaged.insert(*group);
@@ -284,8 +281,15 @@ impl Lane {
     }
 }
 
+/// The body of the batch of that number and place, if that is what these bytes are, undamaged.
+pub(crate) fn body_of(bytes: &[u8], number: u64, at: Position) -> Option<&[u8]> {
+    let header = Header::parse(bytes).ok()?;
+    let is_it = header.number == number && header.stamp.at == at;
+    header.body(bytes).filter(|_| is_it)
+}
+
 /// The entries that a batch says a group has, by index: the last of each.
-fn entries_of(id: GroupId, body: &[u8]) -> BTreeMap<u64, WalRecord<'_>> {
+pub(crate) fn entries_of(id: GroupId, body: &[u8]) -> BTreeMap<u64, WalRecord<'_>> {
     let mut entries = BTreeMap::new();
     for frame in Frames::new(body).flatten() {
         if let Frame::Record { record, .. } = frame

@@ -396,8 +396,8 @@ impl ConsumerState {
     }
 
     /// Takes another configuration and raises the epoch. Pending messages wait as long as if it had been in force when they
-    /// were delivered, or are queued for redelivery at once if the deliver subject has changed. Calls `exhausted` for each queued message that the new
-    /// `max_deliver` does not allow to be delivered again.
+    /// were delivered, or are queued for redelivery at once if the deliver subject has changed. Calls `exhausted` for each
+    /// queued message that the new `max_deliver` does not allow to be delivered again.
     pub fn update(&mut self, config: ConsumerConfig, exhausted: &mut impl FnMut(Expired)) {
         let subject = |config: &ConsumerConfig| config.push.as_ref().map(|push| push.subject.clone());
         let moved = subject(&self.config) != subject(&config);
@@ -431,7 +431,7 @@ impl ConsumerState {
         let waits = |entry: &&Entry| !entry.is_queued() && entry.deadline != NEVER;
         let shifted = |entry: &Entry| {
             let (old, new) = (wait_of(before, entry.count)?, wait_of(&self.config, entry.count)?);
-            let delivered = entry.deadline.plus_nanos(-nanos(old));
+            let delivered = entry.deadline.plus_nanos(-crate::stream::ns(Some(old)));
             (old != new).then(|| (entry.seq, delivered + new))
         };
         let all: Vec<(StreamSeq, Wall)> = self.pending.iter().filter(waits).filter_map(shifted).collect();
@@ -582,10 +582,6 @@ fn before(start: StreamSeq) -> Position {
         stream_seq: StreamSeq(start.0.saturating_sub(1)),
         deliver_seq: DeliverSeq(0),
     }
-}
-
-fn nanos(wait: Duration) -> i64 {
-    i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// How long the acknowledgement of the `count`-th delivery is awaited; `None` means for ever.

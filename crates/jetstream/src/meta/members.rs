@@ -311,13 +311,13 @@ fn replicas_changed(stream: &mut StreamEntry, fx: &mut impl MetaEffects) {
     fx.stream_changed(stream);
 }
 
-/// A replica of a stream.
 /// Whether a stream has voters that stay beside this one.
 fn others_vote(stream: &StreamEntry, id: ReplicaId) -> bool {
     let mut others = stream.replicas.iter().filter(|other| other.id != id);
     others.any(|other| other.role == ReplicaRole::Voter)
 }
 
+/// A replica of a stream.
 fn member(stream: &mut StreamEntry, id: ReplicaId) -> Result<&mut Replica, ApiErrorCode> {
     let replica = stream.replicas.iter_mut().find(|replica| replica.id == id);
     replica.ok_or(ApiErrorCode::ClusterPeerNotMember)

@@ -69,9 +69,7 @@ impl Client {
     pub(crate) fn account(&self) -> Option<AccountId> {
         self.identity.as_ref().map(|identity| identity.account)
     }
-}
 
-impl Client {
     /// What stands in front of its lines in the log once it is let in: where it comes from, what it says that it is, and as
     /// whom.
     fn full_label(&self) -> String {
